@@ -1,0 +1,51 @@
+// Call is one request in flight: what was asked, where the answer goes, and whether anybody still
+// wants it.
+//
+// Owns:     the request. Shared by the connection, which may cancel it, and the engine.
+// Threads:  request() and Emit from the engine; Cancel and cancelled from any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/event_stream.h"
+#include "proto/mneme/v1/session.pb.h"
+
+namespace mneme::engine {
+
+class Call {
+ public:
+  // `deadline_us` is monotonic, 0 for none.
+  Call(v1::Request request, std::shared_ptr<EventStream> stream, int64_t deadline_us)
+      : request_(std::move(request)), stream_(std::move(stream)), deadline_us_(deadline_us) {}
+
+  const v1::Request& request() const { return request_; }
+  int64_t deadline_us() const { return deadline_us_; }
+
+  // Sends an event of this request; false when nobody reads any more.
+  bool Emit(v1::Event event);
+  // The last event of this request. Exactly one of these ends a call.
+  void Finish(v1::Event event);
+  void Fail(const Error& error);
+  bool finished() const { return finished_.load(); }
+
+  // The client asked to stop; the engine ends the call at its next step.
+  void Cancel() { cancelled_.store(true); }
+  bool cancelled() const { return cancelled_.load(); }
+  // The connection has gone.
+  bool disconnected() const { return stream_->closed(); }
+  // The reader is too slow for more events just now.
+  bool paused() const { return stream_->paused(); }
+
+ private:
+  const v1::Request request_;
+  const std::shared_ptr<EventStream> stream_;
+  const int64_t deadline_us_;
+  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> finished_{false};
+};
+
+}  // namespace mneme::engine
