@@ -1,0 +1,134 @@
+#include "memory/open_chunk.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace mneme::memory {
+namespace {
+
+// Arrays start at 64-byte lines.
+size_t Rounded(size_t floats) { return (floats + 15) / 16 * 16; }
+
+// Hands out consecutive parts of one allocation; with no storage it only counts.
+class Parts {
+ public:
+  explicit Parts(float* storage) : storage_(storage) {}
+
+  float* Take(size_t floats) {
+    float* part = storage_ == nullptr ? nullptr : storage_ + used_;
+    used_ += Rounded(floats);
+    return part;
+  }
+
+  size_t used() const { return used_; }
+
+ private:
+  float* storage_;
+  size_t used_ = 0;
+};
+
+struct Arrays {
+  std::vector<kernels::OpenRows> rows;
+  std::vector<kernels::OpenKv> kv;
+  float* last_hidden = nullptr;
+  size_t floats = 0;
+};
+
+Arrays LayOut(const MemoryLayout& layout, float* storage) {
+  const kernels::LinearShape& shape = layout.linear;
+  const auto tokens = static_cast<size_t>(layout.chunk_tokens());
+  Parts parts(storage);
+  Arrays arrays;
+  arrays.rows.resize(layout.linear_layers.size());
+  for (kernels::OpenRows& rows : arrays.rows) {
+    rows.k = parts.Take(tokens * static_cast<size_t>(shape.key_width()));
+    rows.u = parts.Take(tokens * static_cast<size_t>(shape.value_heads) *
+                        static_cast<size_t>(shape.key_dim + shape.value_dim));
+    rows.c = parts.Take(tokens * static_cast<size_t>(shape.value_heads));
+    rows.conv = parts.Take(2 * layout.conv_tail_floats());
+  }
+  for (const int layer : layout.routed_layers) {
+    arrays.rows[static_cast<size_t>(layer)].route_key =
+        parts.Take(tokens * static_cast<size_t>(shape.key_width()));
+  }
+  arrays.kv.resize(layout.attention_layers.size());
+  const size_t kv_floats = static_cast<size_t>(layout.attention.kv_heads) *
+                           static_cast<size_t>(layout.attention.chunk_tokens) *
+                           static_cast<size_t>(layout.attention.head_dim);
+  for (kernels::OpenKv& kv : arrays.kv) {
+    kv.key = parts.Take(kv_floats);
+    kv.value = parts.Take(kv_floats);
+  }
+  arrays.last_hidden = parts.Take(static_cast<size_t>(layout.hidden));
+  arrays.floats = parts.used();
+  return arrays;
+}
+
+// Copies the first `tokens` rows of every head of [heads, T, width].
+void CopyRows(float* to, const float* from, int heads, int chunk_tokens, int width, int tokens) {
+  const auto stride = static_cast<size_t>(chunk_tokens) * static_cast<size_t>(width);
+  for (int head = 0; head < heads; ++head) {
+    std::copy_n(from + static_cast<size_t>(head) * stride,
+                static_cast<size_t>(tokens) * static_cast<size_t>(width),
+                to + static_cast<size_t>(head) * stride);
+  }
+}
+
+}  // namespace
+
+OpenChunk::OpenChunk(const MemoryLayout& layout) : layout_(&layout) {
+  storage_.reset(static_cast<float*>(::operator new[](Bytes(layout), std::align_val_t(64))));
+  Arrays arrays = LayOut(layout, storage_.get());
+  rows_ = std::move(arrays.rows);
+  kv_ = std::move(arrays.kv);
+  last_hidden_ = arrays.last_hidden;
+  Reset();
+}
+
+size_t OpenChunk::Bytes(const MemoryLayout& layout) {
+  return LayOut(layout, nullptr).floats * sizeof(float);
+}
+
+void OpenChunk::Reset() {
+  conv_read_ = 0;
+  for (size_t layer = 0; layer < rows_.size(); ++layer)
+    std::fill_n(conv_tail(static_cast<int>(layer)), layout_->conv_tail_floats(), 0.0f);
+  std::fill_n(last_hidden_, layout_->hidden, 0.0f);
+}
+
+void OpenChunk::CopyFrom(const OpenChunk& other, int tokens) {
+  const kernels::LinearShape& shape = layout_->linear;
+  const int chunk_tokens = layout_->chunk_tokens();
+  conv_read_ = 0;
+  for (size_t layer = 0; layer < rows_.size(); ++layer) {
+    const kernels::OpenRows& to = rows_[layer];
+    const kernels::OpenRows& from = other.rows_[layer];
+    CopyRows(to.k, from.k, shape.key_heads, chunk_tokens, shape.key_dim, tokens);
+    CopyRows(to.u, from.u, shape.value_heads, chunk_tokens, shape.key_dim + shape.value_dim,
+             tokens);
+    CopyRows(to.c, from.c, shape.value_heads, chunk_tokens, 1, tokens);
+    if (to.route_key != nullptr)
+      CopyRows(to.route_key, from.route_key, shape.key_heads, chunk_tokens, shape.key_dim, tokens);
+    std::copy_n(other.conv_tail(static_cast<int>(layer)), layout_->conv_tail_floats(),
+                conv_tail(static_cast<int>(layer)));
+  }
+  for (size_t layer = 0; layer < kv_.size(); ++layer) {
+    CopyRows(kv_[layer].key, other.kv_[layer].key, layout_->attention.kv_heads, chunk_tokens,
+             layout_->attention.head_dim, tokens);
+    CopyRows(kv_[layer].value, other.kv_[layer].value, layout_->attention.kv_heads, chunk_tokens,
+             layout_->attention.head_dim, tokens);
+  }
+  std::copy_n(other.last_hidden_, layout_->hidden, last_hidden_);
+}
+
+float* OpenChunk::conv_tail(int linear_layer) {
+  return rows_[static_cast<size_t>(linear_layer)].conv +
+         static_cast<size_t>(conv_read_) * layout_->conv_tail_floats();
+}
+
+const float* OpenChunk::conv_tail(int linear_layer) const {
+  return rows_[static_cast<size_t>(linear_layer)].conv +
+         static_cast<size_t>(conv_read_) * layout_->conv_tail_floats();
+}
+
+}  // namespace mneme::memory

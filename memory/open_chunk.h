@@ -1,0 +1,62 @@
+// OpenChunk is the unfinished chunk of a running session: the rows (k, u, c) of every linear layer,
+// raw route keys, convolution tails, the open KV page of every attention layer, and the last hidden
+// row, from which the next token is drawn.
+//
+// Owns:     its memory, in one piece; only what has been written is ever resident.
+// Threads:  engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "kernels/step_table.h"
+#include "memory/memory_layout.h"
+
+namespace mneme::memory {
+
+class OpenChunk {
+ public:
+  explicit OpenChunk(const MemoryLayout& layout);
+
+  OpenChunk(OpenChunk&&) noexcept = default;
+  OpenChunk& operator=(OpenChunk&&) noexcept = default;
+
+  // Back to a session's start: no rows, tails of zeros.
+  void Reset();
+
+  // Bytes of `layout`'s open chunk once it is full.
+  static size_t Bytes(const MemoryLayout& layout);
+
+  // Takes over the first `tokens` rows, tails and hidden row of another open chunk.
+  void CopyFrom(const OpenChunk& other, int tokens);
+
+  const kernels::OpenRows* rows() const { return rows_.data(); }  // [linear layers]
+  const kernels::OpenKv* kv() const { return kv_.data(); }        // [attention layers]
+
+  int conv_read() const { return conv_read_; }
+  // The step that wrote the other half is committed.
+  void SwapConv() { conv_read_ = 1 - conv_read_; }
+
+  // The tail that the next step reads: [kConvTaps - 1, conv width].
+  float* conv_tail(int linear_layer);
+  const float* conv_tail(int linear_layer) const;
+  float* last_hidden() { return last_hidden_; }              // [D]
+  const float* last_hidden() const { return last_hidden_; }  // [D]
+
+ private:
+  struct Free {
+    void operator()(float* floats) const { ::operator delete[](floats, std::align_val_t(64)); }
+  };
+
+  const MemoryLayout* layout_;
+  std::unique_ptr<float[], Free> storage_;
+  std::vector<kernels::OpenRows> rows_;
+  std::vector<kernels::OpenKv> kv_;
+  float* last_hidden_ = nullptr;
+  int conv_read_ = 0;
+};
+
+}  // namespace mneme::memory
