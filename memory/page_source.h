@@ -1,7 +1,8 @@
 // PageSource brings page groups back that are not in host memory.
 //
 // Threads:  Read from the engine thread; it returns when all reads are done.
-// Errors:   kNotFound, kCorruption  a group is lost or damaged: it can be made again from the log
+// Errors:   of each read alone:
+//           kNotFound, kCorruption  the group is lost or damaged; it can be made again from the log
 //           kUnavailable            the store cannot be read just now
 #pragma once
 
@@ -17,14 +18,14 @@ struct GroupRead {
   const ClosedChunk* chunk = nullptr;
   int group = 0;                     // as ClosedChunk::GroupOf
   std::byte* destination = nullptr;  // [group_bytes]
+  Status status;                     // out
 };
 
 class PageSource {
  public:
   virtual ~PageSource() = default;
 
-  // All or an error that names the first group that failed; destinations are then unspecified.
-  virtual Status Read(std::span<const GroupRead> reads) = 0;
+  virtual void Read(std::span<GroupRead> reads) = 0;
 };
 
 }  // namespace mneme::memory

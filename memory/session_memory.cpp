@@ -195,12 +195,10 @@ Status HoldGroup(PageCache& cache, ClosedChunk& chunk, int group, PageSource* so
   MNEME_CHECK(source != nullptr, "group {} was dropped without a store", group);
   auto taken = cache.Take(chunk, group, true);
   MNEME_TRY(taken);
-  const GroupRead read = {.chunk = &chunk, .group = group, .destination = *taken};
-  if (const Status status = source->Read({&read, 1}); !status) {
-    cache.Release(chunk, group);
-    return Fail(status.error());
-  }
-  return {};
+  GroupRead read = {.chunk = &chunk, .group = group, .destination = *taken, .status = {}};
+  source->Read({&read, 1});
+  if (!read.status) cache.Release(chunk, group);
+  return read.status;
 }
 
 }  // namespace mneme::memory
