@@ -26,6 +26,10 @@ class CpuStream : public Stream {
     return {scratch_[static_cast<size_t>(thread)].get(), kScratchFloats};
   }
 
+  // Scratch that all threads of one op share, 64-byte aligned; grows to the largest op. Called
+  // outside loops, once in an op; contents are unspecified.
+  float* shared(size_t floats);
+
  private:
   struct Free {
     void operator()(float* floats) const { ::operator delete[](floats, std::align_val_t(64)); }
@@ -33,6 +37,8 @@ class CpuStream : public Stream {
 
   ThreadPool pool_;
   std::vector<std::unique_ptr<float[], Free>> scratch_;
+  std::unique_ptr<float[], Free> shared_;
+  size_t shared_floats_ = 0;
 };
 
 // The CPU backend's view of a stream handed through the table.
