@@ -2,7 +2,8 @@
 // wants it.
 //
 // Owns:     the request. Shared by the connection, which may cancel it, and the engine.
-// Threads:  request() and Emit from the engine; Cancel and cancelled from any.
+// Threads:  request(), Emit, Finish and Fail from the engine; the rest from any.
+// Bugs:     finishing twice, or emitting after the end, aborts (MNEME_CHECK).
 #pragma once
 
 #include <atomic>
@@ -27,15 +28,20 @@ class Call {
 
   // Sends an event of this request; false when nobody reads any more.
   bool Emit(v1::Event event);
-  // The last event of this request. Exactly one of these ends a call.
+  // The last event of this request. Exactly one of these ends a call, also when nobody reads. An
+  // answer longer than the stream can ever hold becomes too_large.
   void Finish(v1::Event event);
   void Fail(const Error& error);
+  // With head_moved: `head` is where the session really ends.
+  void Fail(const Error& error, const v1::Head& head);
   bool finished() const { return finished_.load(); }
 
   // The client asked to stop; the engine ends the call at its next step.
   void Cancel() { cancelled_.store(true); }
   bool cancelled() const { return cancelled_.load(); }
-  // The connection has gone.
+  // The deadline has passed; the engine ends the call at its next step.
+  bool expired(int64_t now_us) const { return deadline_us_ != 0 && now_us >= deadline_us_; }
+  // The connection has gone, or its reader was too slow for too long.
   bool disconnected() const { return stream_->closed(); }
   // The reader is too slow for more events just now.
   bool paused() const { return stream_->paused(); }

@@ -1,9 +1,12 @@
 // EventStream is the bounded queue of events from the engine to one connection.
 //
 // Owns:     the queued events. Held by the connection and by every call it has in flight.
-// Threads:  Push from the engine; everything else from the reader's side; Close from either.
-// Limits:   at pause_bytes the engine stops generating for this reader until it has caught up; at
-//           bytes_max, or after stall_ms without a Take, the stream closes itself.
+// Units:    an event counts as the bytes of its frame, from Push until they were sent.
+// Threads:  Push, paused, closed and Close from any; SetWake, Take, Sent and Detach from the
+// reader. Limits:   at pause_bytes the engine stops generating for this reader until it has caught
+// up; at
+//           bytes_max, or after stall_ms without a Take or Sent while something waits, the stream
+//           closes itself.
 #pragma once
 
 #include <cstddef>
@@ -32,29 +35,40 @@ class EventStream {
   bool Push(v1::Event event);
 
   // The engine generates for this stream only while this is false.
-  bool paused() const;
-  bool closed() const;
+  bool paused();
+  bool closed();
+  // The stream closed itself because its reader was too slow.
+  bool too_slow();
+  // The most one event may hold; Call answers too_large in place of a longer one.
+  size_t event_bytes_max() const { return options_.bytes_max; }
 
-  // Called, on the pushing thread and without a lock held, whenever something was queued or the
-  // stream closed. Set once, before the first Push.
-  void SetWake(std::function<void()> wake) { wake_ = std::move(wake); }
+  // `wake` is called, on the thread that pushed or closed, whenever something was queued or the
+  // stream closed. It must not block, nor call this stream. Set once, before the first Push.
+  void SetWake(std::function<void()> wake);
 
   // All queued events, in order. They count as buffered until Sent is called with their bytes.
   std::vector<v1::Event> Take();
   void Sent(size_t bytes);
 
-  // The reader has gone; nothing more is queued and Push answers false.
+  // Nothing more is queued, Push answers false, and the reader is woken.
   void Close();
+  // The reader has gone: as Close, and once this returns `wake` is not running and never will.
+  void Detach();
 
  private:
+  void CloseIfStalled();  // with mutex_ held
+  void Wake();
+
   const EventStreamOptions options_;
   Clock& clock_;
+  std::mutex wake_mutex_;  // held while wake_ runs, so that Detach can wait for it
   std::function<void()> wake_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::vector<v1::Event> events_;
   size_t buffered_bytes_ = 0;  // queued and taken but not yet sent
   int64_t progress_us_ = 0;    // when the reader last took or sent something
   bool closed_ = false;
+  bool too_slow_ = false;
 };
 
 }  // namespace mneme::engine

@@ -1,6 +1,7 @@
 // Service is what the server asks of the engine: take a call, answer it through its events.
 //
-// Threads:  Submit from any. Everything else happens on the engine's own threads.
+// Threads:  Submit and Health from any; they never wait for the engine. Everything else happens on
+//           the engine's own threads.
 #pragma once
 
 #include <memory>
@@ -19,6 +20,10 @@ class Service {
   //   draining            the server is stopping
   // After success the call ends with exactly one final event, whatever happens.
   virtual Status Submit(std::shared_ptr<Call> call) = 0;
+
+  // State ("ready" or "regressed"), model and reader. The server adds the rest, and says "draining"
+  // by itself.
+  virtual v1::Health Health() = 0;
 };
 
 }  // namespace mneme::engine
