@@ -1,0 +1,378 @@
+#include "model/tokenizer.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+#include "model/bpe.h"
+#include "model/tokenizer_file.h"
+#include "model/unicode_versions.h"
+#include "model/utf8.h"
+
+namespace mneme::model {
+namespace {
+
+// kPreTokenizerRegex in PCRE2's words, with the same matches. L, M, N and S stand for the members
+// of a class: \p{L}, \p{M}, \p{N} with what unicode_versions.h adds, and white space written out,
+// because \s here would also match U+180E, which is none since Unicode 6.3. The possessive `++`
+// give nothing back where that could not help, so no piece is scanned twice.
+constexpr std::string_view kPiecePattern = R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
+                                           R"(|[^\r\nLN]?[LM]++)"
+                                           R"(|[N])"
+                                           R"(|\x20?[^SLMN]++[\r\n]*+)"
+                                           R"(|[S]*[\r\n]++)"
+                                           R"(|[S]+(?![^S]))"
+                                           R"(|[S]++)";
+constexpr std::string_view kWhiteSpace =
+    R"(\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+
+std::string PiecePattern() {
+  std::string pattern;
+  for (const char letter : kPiecePattern) {
+    switch (letter) {
+      case 'L':
+        pattern.append(R"(\p{L})").append(kLaterLetters);
+        break;
+      case 'M':
+        pattern.append(R"(\p{M})").append(kLaterMarks);
+        break;
+      case 'N':
+        pattern.append(R"(\p{N})").append(kLaterNumbers);
+        break;
+      case 'S':
+        pattern.append(kWhiteSpace);
+        break;
+      default:
+        pattern.push_back(letter);
+    }
+  }
+  return pattern;
+}
+
+// Pieces at most this long are remembered while a text is encoded; longer ones hardly recur.
+constexpr size_t kRememberedPieceBytesMax = 64;
+constexpr size_t kRememberedPiecesMax = size_t{1} << 16;
+
+struct CodeFree {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+};
+struct MatchFree {
+  void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
+};
+using Code = std::unique_ptr<pcre2_code, CodeFree>;
+using Match = std::unique_ptr<pcre2_match_data, MatchFree>;
+
+Code CompilePiecePattern() {
+  const std::string pattern = PiecePattern();
+  int error = 0;
+  size_t offset = 0;
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &offset, nullptr));
+  MNEME_CHECK(code != nullptr, "error {} at offset {}", error, offset);
+  // Without JIT support in the library (an answer of its own) matching is slower and the same.
+  static_cast<void>(pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE));
+  return code;
+}
+
+using Characters = std::vector<utf8proc_int32_t>;
+
+bool IsMark(utf8proc_int32_t character) {
+  return utf8proc_get_property(character)->combining_class != 0;
+}
+
+// Composes the canonically decomposed `part` and appends it to `text`.
+//
+// Marks are put in order here and not by utf8proc_map, which moves each mark one place at a time:
+// quadratic for a hostile run of marks.
+void AppendComposed(Characters& part, std::string& text) {
+  for (auto at = part.begin(); at != part.end();) {
+    const auto begin = std::find_if(at, part.end(), IsMark);
+    at = std::find_if_not(begin, part.end(), IsMark);
+    std::stable_sort(begin, at, [](utf8proc_int32_t a, utf8proc_int32_t b) {
+      return utf8proc_get_property(a)->combining_class < utf8proc_get_property(b)->combining_class;
+    });
+  }
+  const auto count =
+      utf8proc_normalize_utf32(part.data(), static_cast<utf8proc_ssize_t>(part.size()),
+                               static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+  MNEME_CHECK(count >= 0, "utf8proc: {}", count);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    std::array<utf8proc_uint8_t, 4> bytes{};
+    const auto spelt = utf8proc_encode_char(part[static_cast<size_t>(i)], bytes.data());
+    text.append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(spelt));
+  }
+  part.clear();
+}
+
+// NFC, as the `tokenizers` library knows it (unicode_versions.h). Text without a character from
+// U+0300 on (lead byte 0xCC) is in that form already.
+std::string Normalize(std::string_view text) {
+  const auto above = [](char byte) { return static_cast<unsigned char>(byte) >= 0xCC; };
+  if (std::none_of(text.begin(), text.end(), above)) return std::string(text);
+
+  std::string normal;
+  normal.reserve(text.size() + text.size() / 8);
+  Characters part;
+  for (size_t at = 0; at < text.size();) {
+    utf8proc_int32_t character = 0;
+    const auto bytes = static_cast<size_t>(
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                         static_cast<utf8proc_ssize_t>(text.size() - at), &character));
+    if (IsUnknownToNfc(static_cast<char32_t>(character))) {
+      AppendComposed(part, normal);
+      normal.append(text.substr(at, bytes));
+    } else {
+      std::array<utf8proc_int32_t, 8> parts{};  // the longest canonical decomposition has 4
+      int boundary = 0;
+      const auto count = utf8proc_decompose_char(
+          character, parts.data(), parts.size(),
+          static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE), &boundary);
+      MNEME_CHECK(count >= 0 && static_cast<size_t>(count) <= parts.size(), "U+{:04X}: {}",
+                  character, count);
+      part.insert(part.end(), parts.begin(), parts.begin() + count);
+    }
+    at += bytes;
+  }
+  AppendComposed(part, normal);
+  return normal;
+}
+
+// Finds the added tokens in a text: the leftmost first, of those the longest.
+class AddedTokenFinder {
+ public:
+  struct Found {
+    size_t at = std::string_view::npos;
+    size_t bytes = 0;
+    int32_t id = 0;
+  };
+
+  void Add(std::string content, int32_t id) {
+    by_first_byte_[static_cast<unsigned char>(content[0])].emplace_back(std::move(content), id);
+  }
+
+  void Sort() {
+    for (auto& entries : by_first_byte_) {
+      std::sort(entries.begin(), entries.end(),
+                [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+    }
+  }
+
+  Found Find(std::string_view text, size_t from) const {
+    for (size_t at = from; at < text.size(); ++at) {
+      for (const auto& [content, id] : by_first_byte_[static_cast<unsigned char>(text[at])]) {
+        if (text.substr(at).starts_with(content)) return {at, content.size(), id};
+      }
+    }
+    return {};
+  }
+
+ private:
+  std::array<std::vector<std::pair<std::string, int32_t>>, 256> by_first_byte_;
+};
+
+// Calls on_text and on_token, each a Status, for what `finder` cuts `text` into.
+template <typename OnText, typename OnToken>
+Status Cut(const AddedTokenFinder& finder, std::string_view text, OnText on_text,
+           OnToken on_token) {
+  for (size_t at = 0; at < text.size();) {
+    const auto found = finder.Find(text, at);
+    const size_t end = std::min(found.at, text.size());
+    if (end > at) MNEME_TRY(on_text(text.substr(at, end - at)));
+    if (found.bytes > 0) on_token(found.id);
+    at = end + found.bytes;
+  }
+  return {};
+}
+
+}  // namespace
+
+struct Tokenizer::Parts {
+  Parts(TokenizerFile tokenizer_file, Bpe joiner)
+      : file(std::move(tokenizer_file)), bpe(std::move(joiner)), code(CompilePiecePattern()) {
+    is_special.resize(file.token_bytes.size());
+    for (const AddedToken& token : file.added) {
+      is_special[static_cast<size_t>(token.id)] = token.special;
+      added_ids.emplace(token.content, token.id);
+      if (token.normalized) {
+        after_nfc.Add(Normalize(token.content), token.id);
+      } else {
+        before_nfc.Add(token.content, token.id);
+      }
+    }
+    after_nfc.Sort();
+    before_nfc.Sort();
+  }
+
+  // What one Encode call works with.
+  struct Work {
+    Bpe::Scratch scratch;
+    Match match;
+    std::vector<int32_t> ids;
+  };
+
+  // The end of the piece that begins at `from`.
+  Result<size_t> PieceEnd(std::string_view text, size_t from, Work& work) const;
+  Status EncodeNormal(std::string_view text, Work& work) const;
+  Status EncodeRecognised(std::string_view text, Work& work) const;
+
+  TokenizerFile file;
+  Bpe bpe;
+  Code code;
+  std::vector<bool> is_special;  // by id
+  std::unordered_map<std::string, int32_t> added_ids;
+  AddedTokenFinder before_nfc;
+  AddedTokenFinder after_nfc;
+};
+
+Result<size_t> Tokenizer::Parts::PieceEnd(std::string_view text, size_t from, Work& work) const {
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  int count = pcre2_match(code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK,
+                          work.match.get(), nullptr);
+  if (count == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its stack on the heap
+    count = pcre2_match(code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                        work.match.get(), nullptr);
+  }
+  if (count < 0) return Fail(ErrorCode::kInternal, "cut text into pieces: pcre2 error {}", count);
+  const size_t end = pcre2_get_ovector_pointer(work.match.get())[1];
+  MNEME_CHECK(end > from, "an empty piece at byte {}", from);
+  return end;
+}
+
+// Appends the tokens of `text`, which is in NFC and holds no added token that counts.
+Status Tokenizer::Parts::EncodeNormal(std::string_view text, Work& work) const {
+  // Where in work.ids the tokens of a piece are that was met before in this text.
+  struct Range {
+    size_t begin = 0;
+    size_t end = 0;
+  };
+  std::unordered_map<std::string_view, Range> met;
+  for (size_t at = 0; at < text.size();) {
+    const auto end = PieceEnd(text, at, work);
+    MNEME_TRY(end);
+    const std::string_view piece = text.substr(at, *end - at);
+    at = *end;
+    if (piece.size() > kRememberedPieceBytesMax) {
+      bpe.Encode(piece, work.scratch, work.ids);
+      continue;
+    }
+    if (const auto known = met.find(piece); known != met.end()) {
+      for (size_t i = known->second.begin; i < known->second.end; ++i) {
+        work.ids.push_back(work.ids[i]);
+      }
+      continue;
+    }
+    const size_t begin = work.ids.size();
+    bpe.Encode(piece, work.scratch, work.ids);
+    if (met.size() < kRememberedPiecesMax) met.emplace(piece, Range{begin, work.ids.size()});
+  }
+  return {};
+}
+
+Status Tokenizer::Parts::EncodeRecognised(std::string_view text, Work& work) const {
+  const auto on_token = [&](int32_t id) { work.ids.push_back(id); };
+  const auto on_normal = [&](std::string_view part) { return EncodeNormal(part, work); };
+  const auto on_raw = [&](std::string_view part) {
+    return Cut(after_nfc, Normalize(part), on_normal, on_token);
+  };
+  return Cut(before_nfc, text, on_raw, on_token);
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<Tokenizer> Tokenizer::Load(const std::string& path) {
+  auto file = ReadTokenizerFile(path);
+  MNEME_TRY(file);
+  auto bpe = Bpe::Make(file->byte_ids, file->merges);
+  if (!bpe) return Fail(std::move(bpe).error().Within("tokenizer file " + path + ": model.merges"));
+  return Tokenizer(std::make_unique<const Parts>(*std::move(file), *std::move(bpe)));
+}
+
+Result<Tokenizer> Tokenizer::Parse(std::string_view json) {
+  auto file = ParseTokenizer(json);
+  MNEME_TRY(file);
+  auto bpe = Bpe::Make(file->byte_ids, file->merges);
+  if (!bpe) return Fail(std::move(bpe).error().Within("model.merges"));
+  return Tokenizer(std::make_unique<const Parts>(*std::move(file), *std::move(bpe)));
+}
+
+Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, SpecialTokens special) const {
+  if (text.size() > kTextBytesMax) {
+    return Fail(Reason::kTooLarge, "encode text: expected at most {} bytes, found {}",
+                kTextBytesMax, text.size());
+  }
+  if (const size_t valid = ValidUtf8Bytes(text); valid < text.size()) {
+    return Fail(ErrorCode::kInvalidArgument, "encode text: byte {} of {} is not UTF-8", valid,
+                text.size());
+  }
+  Parts::Work work;
+  work.match.reset(pcre2_match_data_create(1, nullptr));
+  if (work.match == nullptr) return Fail(ErrorCode::kInternal, "encode text: pcre2 has no memory");
+  if (special == SpecialTokens::kRecognised) {
+    MNEME_TRY(parts_->EncodeRecognised(text, work));
+  } else {
+    MNEME_TRY(parts_->EncodeNormal(Normalize(text), work));
+  }
+  return std::move(work.ids);
+}
+
+std::string Tokenizer::Decode(std::span<const int32_t> ids, SpecialText special) const {
+  TextStream stream(*this, special);
+  std::string text;
+  for (const int32_t id : ids) text += stream.Push(id);
+  text += stream.Finish();
+  return text;
+}
+
+std::optional<int32_t> Tokenizer::IdOf(std::string_view content) const {
+  const auto found = parts_->added_ids.find(std::string(content));
+  if (found == parts_->added_ids.end()) return std::nullopt;
+  return found->second;
+}
+
+std::string_view Tokenizer::TextOf(int32_t id) const {
+  if (id < 0 || id >= vocab_size()) return {};
+  return parts_->file.token_bytes[static_cast<size_t>(id)];
+}
+
+bool Tokenizer::IsSpecial(int32_t id) const {
+  return id >= 0 && id < vocab_size() && parts_->is_special[static_cast<size_t>(id)];
+}
+
+int32_t Tokenizer::vocab_size() const {
+  return static_cast<int32_t>(parts_->file.token_bytes.size());
+}
+
+TextStream::TextStream(const Tokenizer& tokenizer, SpecialText special)
+    : tokenizer_(&tokenizer), special_(special) {}
+
+std::string_view TextStream::Push(int32_t id) {
+  text_.clear();
+  if (special_ == SpecialText::kHide && tokenizer_->IsSpecial(id)) return text_;
+  const std::string_view bytes = tokenizer_->TextOf(id);
+  if (bytes.empty()) {  // an unknown id: whatever was open cannot be completed by it
+    if (!pending_.empty()) text_ += kReplacement;
+    pending_.clear();
+    return text_ += kReplacement;
+  }
+  pending_ += bytes;
+  const size_t left = AppendCharacters(pending_, text_);
+  pending_.erase(0, pending_.size() - left);
+  return text_;
+}
+
+std::string_view TextStream::Finish() {
+  text_.assign(pending_.empty() ? std::string_view{} : kReplacement);
+  pending_.clear();
+  return text_;
+}
+
+}  // namespace mneme::model
