@@ -1,0 +1,81 @@
+// The open chunk's arrays: none overlap, a reset one starts from zeros, and a copy has the same
+// rows.
+#include "memory/open_chunk.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/layouts.h"
+
+namespace mneme::memory {
+namespace {
+
+TEST(OpenChunkTest, ArraysDoNotOverlapAndFillItsBytes) {
+  const MemoryLayout layout = support::SmallLayout();
+  OpenChunk chunk(layout);
+  std::vector<std::pair<const float*, size_t>> arrays;
+  for (size_t layer = 0; layer < layout.linear_layers.size(); ++layer) {
+    const kernels::OpenRows& rows = chunk.rows()[layer];
+    arrays.emplace_back(rows.k, 2 * 128 * 6);
+    arrays.emplace_back(rows.u, 4 * 128 * 16);
+    arrays.emplace_back(rows.c, 4 * 128);
+    arrays.emplace_back(rows.conv, 2 * layout.conv_tail_floats());
+    if (layer == 0) {
+      EXPECT_EQ(rows.route_key, nullptr) << "the closed layer has no router";
+    } else {
+      arrays.emplace_back(rows.route_key, 2 * 128 * 6);
+    }
+  }
+  arrays.emplace_back(chunk.kv()[0].key, 2 * 128 * 8);
+  arrays.emplace_back(chunk.kv()[0].value, 2 * 128 * 8);
+  arrays.emplace_back(chunk.last_hidden(), 24);
+  std::sort(arrays.begin(), arrays.end());
+  size_t floats = 0;
+  for (size_t array = 0; array < arrays.size(); ++array) {
+    if (array > 0) {
+      EXPECT_LE(arrays[array - 1].first + arrays[array - 1].second, arrays[array].first);
+    }
+    floats += arrays[array].second;
+  }
+  EXPECT_GE(OpenChunk::Bytes(layout), floats * sizeof(float));
+  EXPECT_LE(OpenChunk::Bytes(layout), floats * sizeof(float) + arrays.size() * 64);
+}
+
+TEST(OpenChunkTest, StartsWithTailsOfZeros) {
+  const MemoryLayout layout = support::SmallLayout();
+  OpenChunk chunk(layout);
+  const auto all_zero = [&](int layer) {
+    const float* tail = chunk.conv_tail(layer);
+    return std::all_of(tail, tail + layout.conv_tail_floats(), [](float x) { return x == 0; });
+  };
+  EXPECT_TRUE(all_zero(0));
+  chunk.SwapConv();
+  std::fill_n(chunk.conv_tail(2), layout.conv_tail_floats(), 3.0f);
+  EXPECT_FALSE(all_zero(2));
+  chunk.Reset();
+  EXPECT_TRUE(all_zero(2));
+  EXPECT_EQ(chunk.conv_read(), 0);
+}
+
+TEST(OpenChunkTest, ACopyHasTheRowsTailsAndHiddenRow) {
+  const MemoryLayout layout = support::SmallLayout();
+  OpenChunk from(layout);
+  OpenChunk to(layout);
+  from.SwapConv();
+  std::fill_n(from.conv_tail(1), layout.conv_tail_floats(), 2.0f);
+  std::fill_n(from.last_hidden(), layout.hidden, 4.0f);
+  const auto row = [](const float* rows, int head, int token, int width) {
+    return rows + (head * 128 + token) * width;
+  };
+  std::fill_n(const_cast<float*>(row(from.rows()[1].u, 3, 4, 16)), 16, 5.0f);
+  std::fill_n(const_cast<float*>(row(from.kv()[0].value, 1, 4, 8)), 8, 6.0f);
+  to.CopyFrom(from, 5);
+  EXPECT_EQ(to.conv_tail(1)[7], 2.0f);
+  EXPECT_EQ(to.last_hidden()[23], 4.0f);
+  EXPECT_EQ(row(to.rows()[1].u, 3, 4, 16)[15], 5.0f);
+  EXPECT_EQ(row(to.kv()[0].value, 1, 4, 8)[7], 6.0f);
+}
+
+}  // namespace
+}  // namespace mneme::memory
