@@ -1,0 +1,109 @@
+#include "model/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace mneme::model {
+namespace {
+
+int64_t ModifiedNs(const struct stat& status) {
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::Open(const std::filesystem::path& path, uint64_t bytes_max) {
+  MappedFile file;
+  file.path_ = path;
+  file.name_ = path.filename().string();
+  // Non-blocking, so that a pipe in the folder cannot hold the start up; it is refused below.
+  file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file.descriptor_ < 0) {
+    const int reason = errno;
+    const auto code =
+        reason == ENOENT || reason == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument;
+    return Fail(code, "{}: cannot be opened: {}", path.string(), std::strerror(reason));
+  }
+  struct stat status = {};
+  if (::fstat(file.descriptor_, &status) != 0)
+    return Fail(ErrorCode::kInvalidArgument, "{}: {}", path.string(), std::strerror(errno));
+  if (!S_ISREG(status.st_mode))
+    return Fail(ErrorCode::kInvalidArgument, "{}: expected a regular file, found something else",
+                path.string());
+  const auto size = static_cast<uint64_t>(status.st_size);
+  if (size == 0 || size > bytes_max)
+    return Fail(ErrorCode::kInvalidArgument, "{}: expected 1 to {} bytes, found {}", path.string(),
+                bytes_max, size);
+  file.device_ = status.st_dev;
+  file.inode_ = status.st_ino;
+  file.modified_ns_ = ModifiedNs(status);
+
+  void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
+  if (start == MAP_FAILED)
+    return Fail(ErrorCode::kResourceExhausted, "{}: cannot map {} bytes: {}", path.string(), size,
+                std::strerror(errno));
+  file.bytes_ = {static_cast<const std::byte*>(start), size};
+  return file;
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<std::string> MappedFile::Read(uint64_t offset, uint64_t count) const {
+  if (offset > bytes_.size() || count > bytes_.size() - offset)
+    return Fail(ErrorCode::kCorruption, "{}: expected {} bytes at {}, found {} bytes in all", name_,
+                count, offset, bytes_.size());
+  std::string text(count, '\0');
+  uint64_t done = 0;
+  while (done < count) {
+    const ssize_t got =
+        ::pread(descriptor_, text.data() + done, count - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      return Fail(ErrorCode::kCorruption, "{}: expected {} bytes at {}, found {}: the file changed",
+                  name_, count, offset, done);
+    done += static_cast<uint64_t>(got);
+  }
+  return text;
+}
+
+Status MappedFile::CheckUnchanged() const {
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) != 0)
+    return Fail(ErrorCode::kCorruption, "{}: {}", path_.string(), std::strerror(errno));
+  if (static_cast<uint64_t>(status.st_size) != bytes_.size())
+    return Fail(ErrorCode::kCorruption,
+                "{}: changed while it was read: expected {} bytes, found {}", path_.string(),
+                bytes_.size(), status.st_size);
+  if (status.st_dev != device_ || status.st_ino != inode_ || ModifiedNs(status) != modified_ns_)
+    return Fail(ErrorCode::kCorruption,
+                "{}: changed while it was read: expected modification time {} ns, found {} ns",
+                path_.string(), modified_ns_, ModifiedNs(status));
+  return {};
+}
+
+void MappedFile::Swap(MappedFile& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(path_, other.path_);
+  std::swap(name_, other.name_);
+  std::swap(device_, other.device_);
+  std::swap(inode_, other.inode_);
+  std::swap(modified_ns_, other.modified_ns_);
+}
+
+Result<std::string> ReadTextFile(const std::filesystem::path& path, uint64_t bytes_max) {
+  auto file = MappedFile::Open(path, bytes_max);
+  if (!file) return Fail(std::move(file).error());
+  return file->Read(0, file->bytes().size());
+}
+
+}  // namespace mneme::model

@@ -1,0 +1,61 @@
+// MappedFile: a file of a checkpoint folder, read-only and mapped whole.
+//
+// Symbolic links are followed: a hub's cache is made of them, and the folder is the operator's own.
+// Only regular files are opened.
+//
+// Owns:     the descriptor and the mapping, until it is destroyed.
+// Errors:   kNotFound         there is no such file
+//           kInvalidArgument  it is no regular file, or empty, or larger than the caller's limit
+//           kCorruption       CheckUnchanged: the file is not what it was when it was opened
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/result.h"
+
+namespace mneme::model {
+
+class MappedFile {
+ public:
+  static Result<MappedFile> Open(const std::filesystem::path& path, uint64_t bytes_max);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept { Swap(other); }
+  MappedFile& operator=(MappedFile&& other) noexcept {
+    Swap(other);
+    return *this;
+  }
+  ~MappedFile();
+
+  // Reads `count` bytes at `offset` through the descriptor, so that a file cut short meanwhile is
+  // an answer and not a signal. kCorruption where the file does not hold `count` bytes any more.
+  Result<std::string> Read(uint64_t offset, uint64_t count) const;
+
+  // Compares size, time and identity with those at Open. A mapping of a file that was cut short
+  // faults when it is read: call this when all that will be used has been looked up.
+  Status CheckUnchanged() const;
+
+  ByteSpan bytes() const { return bytes_; }
+  // The last part of the path, for messages.
+  const std::string& name() const { return name_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void Swap(MappedFile& other) noexcept;
+
+  int descriptor_ = -1;
+  ByteSpan bytes_;
+  std::filesystem::path path_;
+  std::string name_;
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
+  int64_t modified_ns_ = 0;
+};
+
+// The whole of a small text file. Errors as MappedFile::Open.
+Result<std::string> ReadTextFile(const std::filesystem::path& path, uint64_t bytes_max);
+
+}  // namespace mneme::model
