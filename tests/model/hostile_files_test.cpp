@@ -9,6 +9,7 @@
 #include <random>
 
 #include "model/model_config.h"
+#include "model/router_weights.h"
 #include "model/strict_json.h"
 #include "model/weights.h"
 #include "tests/model/checkpoint_files.h"
@@ -192,6 +193,40 @@ TEST(HostileFilesTest, MutatedIndexesLoadOrAreRefused) {
     if (!files) ++refused;
   }
   EXPECT_GT(refused, 250);
+}
+
+TEST(HostileFilesTest, MutatedRouterFilesLoadOrAreRefused) {
+  const ScratchFolder folder;
+  const auto config = ModelConfig::Parse(TinyConfig());
+  ASSERT_TRUE(config);
+  support::TestTensors tensors;
+  for (const std::string part : {"q", "pool_k", "pool_v", "pool_o"})
+    tensors["layers.1.route." + part + ".weight"] = support::Counting("BF16", {2, 6, 6});
+  tensors["layers.1.route.bias"] = support::Counting("F32", {2});
+  const std::string whole = FileOf(tensors, {{"reader", "hla"},
+                                             {"chunk", "256"},
+                                             {"window", "16"},
+                                             {"theta", "0.1"},
+                                             {"pages_max", "8"},
+                                             {"closed_layers", "[0]"},
+                                             {"recent_chunks", "[1,0,0]"}});
+  const size_t header_end = whole.find('}', whole.rfind("data_offsets")) + 2;
+  std::mt19937 random(17);
+  int refused = 0;
+  for (int round = 0; round < 500; ++round) {
+    const std::string bytes =
+        FileOf(Mutate(whole.substr(8, header_end - 8), random), whole.substr(header_end));
+    folder.Write("router.safetensors", bytes);
+    StartCounting();
+    const auto router = RouterWeights::Open(folder.path(), *config);
+    ExpectModestMemory(bytes.size());
+    if (router) continue;
+    ++refused;
+    EXPECT_NE(router.error().message().find("router.safetensors"), std::string::npos);
+    EXPECT_NE(router.error().message().find("expected"), std::string::npos);
+    EXPECT_NE(router.error().message().find("found"), std::string::npos);
+  }
+  EXPECT_GT(refused, 300);
 }
 
 }  // namespace
