@@ -1,0 +1,363 @@
+#include "server/config.h"
+
+#include <fcntl.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "base/bytes.h"
+
+namespace mneme::server {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using google::protobuf::TextFormat;
+
+constexpr size_t kFileBytesMax = 1024 * 1024;
+constexpr std::string_view kPrefix = "MNEME_";
+// Variables of ours that are not the server's.
+constexpr std::string_view kOtherVariables[] = {"MNEME_SERVER"};
+
+// What a field holds where nothing says otherwise; the rest stay empty or 0.
+const std::map<std::string, std::string, std::less<>>& Defaults() {
+  static const std::map<std::string, std::string, std::less<>> defaults = {
+      {"listen.address", "127.0.0.1"},
+      {"listen.port", "7411"},
+      {"scheduler.step_ms", "50"},
+      {"scheduler.batch_max", "8"},
+      {"scheduler.running_max", "16"},
+      {"memory.host_bytes_max", "2GiB"},
+      {"memory.page_dtype", "f16"},
+      {"memory.readers", "8"},
+      {"memory.unsaved_tokens_max", "1024"},
+      {"limits.frame_bytes_max", "1MiB"},
+      {"limits.connections_max", "10000"},
+      {"limits.requests_per_connection_max", "64"},
+      {"limits.sessions_max", "10000"},
+      {"limits.tokens_per_session_max", "16000000"},
+      {"limits.generated_tokens_max", "4096"},
+      {"limits.queue_max", "1024"},
+      {"limits.output_pause_bytes", "256KiB"},
+      {"limits.output_max_bytes", "1MiB"},
+      {"limits.output_stall_ms", "30000"},
+      {"limits.drain_ms", "30000"},
+      {"log_level", "info"},
+  };
+  return defaults;
+}
+
+// A field of the configuration that holds a value, and the message it lies in.
+struct Place {
+  Message* message = nullptr;
+  const FieldDescriptor* field = nullptr;
+};
+
+using VisitField = std::function<void(const std::string& path, const FieldDescriptor& field)>;
+
+void VisitFields(const Descriptor& type, const std::string& prefix, const VisitField& visit) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (field.message_type() != nullptr) {
+      VisitFields(*field.message_type(), prefix + field.name() + ".", visit);
+    } else {
+      visit(prefix + field.name(), field);
+    }
+  }
+}
+
+std::optional<Place> Find(Message& root, std::string_view path) {
+  Message* message = &root;
+  for (;;) {
+    const size_t dot = path.find('.');
+    const FieldDescriptor* field =
+        message->GetDescriptor()->FindFieldByName(std::string(path.substr(0, dot)));
+    if (field == nullptr || (field->message_type() != nullptr) != (dot != path.npos))
+      return std::nullopt;
+    if (dot == path.npos) return Place{message, field};
+    message = message->GetReflection()->MutableMessage(message, field);
+    path.remove_prefix(dot + 1);
+  }
+}
+
+bool IsBytes(const FieldDescriptor& field) {
+  return field.name().find("_bytes") != std::string::npos;
+}
+
+// A whole number; a field of bytes also takes KiB, MiB and GiB.
+std::optional<uint64_t> ReadNumber(std::string_view text, bool bytes) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  if (unit.empty()) return value;
+  uint64_t factor = 0;
+  if (unit == "KiB") factor = kKiB;
+  if (unit == "MiB") factor = kMiB;
+  if (unit == "GiB") factor = kGiB;
+  if (!bytes || factor == 0 || value > UINT64_MAX / factor) return std::nullopt;
+  return value * factor;
+}
+
+// `origin` says where the text comes from, for the error.
+Status Set(const Place& place, const std::string& text, const std::string& origin) {
+  const FieldDescriptor& field = *place.field;
+  const Reflection& reflection = *place.message->GetReflection();
+  const bool bytes = IsBytes(field);
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      reflection.SetString(place.message, &field, text);
+      return {};
+    case FieldDescriptor::CPPTYPE_UINT32:
+      if (const auto value = ReadNumber(text, bytes); value && *value <= UINT32_MAX) {
+        reflection.SetUInt32(place.message, &field, static_cast<uint32_t>(*value));
+        return {};
+      }
+      break;
+    case FieldDescriptor::CPPTYPE_UINT64:
+      if (const auto value = ReadNumber(text, bytes)) {
+        reflection.SetUInt64(place.message, &field, *value);
+        return {};
+      }
+      break;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      if (text == "true" || text == "false") {
+        reflection.SetBool(place.message, &field, text == "true");
+        return {};
+      }
+      break;
+    default:
+      break;
+  }
+  return Fail(ErrorCode::kInvalidArgument, "{}: {} cannot be \"{}\"{}", origin, field.name(), text,
+              bytes ? "; it is a number of bytes, such as 64MiB" : "");
+}
+
+std::string Text(const Place& place) {
+  std::string text;
+  TextFormat::PrintFieldValueToString(*place.message, place.field, -1, &text);
+  if (place.field->cpp_type() == FieldDescriptor::CPPTYPE_STRING)
+    return place.message->GetReflection()->GetString(*place.message, place.field);
+  return text;
+}
+
+bool IsUnset(const Place& place) {
+  const std::string text = Text(place);
+  return text.empty() || text == "0" || text == "false";
+}
+
+// The first complaint of the parser, as FILE:LINE:COLUMN: what.
+class FirstComplaint : public google::protobuf::io::ErrorCollector {
+ public:
+  explicit FirstComplaint(std::string file) : file_(std::move(file)) {}
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty()) text_ = fmt::format("{}:{}:{}: {}", file_, line + 1, column + 1, message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  const std::string file_;
+  std::string text_;
+};
+
+Status ReadFile(const std::string& file, v1::ServerConfig& config,
+                std::map<std::string, std::string>& origins) {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return Fail(ErrorCode::kNotFound, "config file {} cannot be opened", file);
+  std::string text(kFileBytesMax + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad() || stream.gcount() > static_cast<std::streamsize>(kFileBytesMax))
+    return Fail(ErrorCode::kInvalidArgument, "config file {} cannot be read, or has over {} bytes",
+                file, kFileBytesMax);
+  text.resize(static_cast<size_t>(stream.gcount()));
+  FirstComplaint complaint(file);
+  TextFormat::ParseInfoTree lines;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&complaint);
+  parser.WriteLocationsTo(&lines);
+  if (!parser.ParseFromString(text, &config))
+    return Fail(ErrorCode::kInvalidArgument, "{}", complaint.text());
+  VisitFields(*config.GetDescriptor(), "", [&](const std::string& path, const auto& field) {
+    const TextFormat::ParseInfoTree* tree = &lines;
+    const Descriptor* type = config.GetDescriptor();
+    for (std::string_view rest = path; rest.find('.') != rest.npos;) {
+      const FieldDescriptor* outer =
+          type->FindFieldByName(std::string(rest.substr(0, rest.find('.'))));
+      tree = tree->GetTreeForNested(outer, -1);
+      if (tree == nullptr) return;
+      type = outer->message_type();
+      rest.remove_prefix(rest.find('.') + 1);
+    }
+    const TextFormat::ParseLocation location = tree->GetLocation(&field, -1);
+    if (location.line >= 0) origins[path] = fmt::format("{}:{}", file, location.line + 1);
+  });
+  return {};
+}
+
+// The path whose name is nearest, for a remedy.
+std::string Nearest(std::string_view wanted, const std::vector<std::string>& names) {
+  const auto distance = [](std::string_view a, std::string_view b) {
+    std::vector<size_t> row(b.size() + 1);
+    for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (size_t i = 1; i <= a.size(); ++i) {
+      size_t diagonal = std::exchange(row[0], i);
+      for (size_t j = 1; j <= b.size(); ++j) {
+        const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+      }
+    }
+    return row[b.size()];
+  };
+  return *std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return distance(wanted, a) < distance(wanted, b);
+  });
+}
+
+Status ReadEnvironment(const std::vector<std::string>& environment, v1::ServerConfig& config,
+                       std::map<std::string, std::string>& origins) {
+  std::map<std::string, std::string> paths;
+  std::vector<std::string> names;
+  for (const ConfigField& field : ConfigFields()) {
+    names.push_back(EnvironmentName(field.path));
+    paths[names.back()] = field.path;
+  }
+  for (const std::string& entry : environment) {
+    const std::string name = entry.substr(0, entry.find('='));
+    if (!name.starts_with(kPrefix) || std::ranges::count(kOtherVariables, name) > 0) continue;
+    if (!paths.contains(name)) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "environment {}: there is no such setting; did you mean {}?", name,
+                  Nearest(name, names));
+    }
+    const std::string value = entry.substr(std::min(entry.size(), name.size() + 1));
+    MNEME_TRY(Set(*Find(config, paths[name]), value, "environment " + name));
+    origins[paths[name]] = "environment " + name;
+  }
+  return {};
+}
+
+Status ReadFlags(const std::vector<std::pair<std::string, std::string>>& flags,
+                 v1::ServerConfig& config, std::map<std::string, std::string>& origins) {
+  for (const auto& [path, value] : flags) {
+    const std::optional<Place> place = Find(config, path);
+    if (!place) return Fail(ErrorCode::kInvalidArgument, "flag --{}: no such setting", path);
+    MNEME_TRY(Set(*place, value, "flag --" + path));
+    origins[path] = "flag --" + path;
+  }
+  return {};
+}
+
+Status CheckOneOf(const Configuration& loaded, std::string_view path,
+                  std::initializer_list<std::string_view> allowed) {
+  for (const ConfigValue& value : loaded.values) {
+    if (value.path != path) continue;
+    for (const std::string_view one : allowed) {
+      if (value.value == one) return {};
+    }
+    return Fail(ErrorCode::kInvalidArgument, "{}: {} is \"{}\"; it is one of {}", value.origin,
+                path, value.value, fmt::join(allowed, ", "));
+  }
+  return {};
+}
+
+Status CheckRange(const Configuration& loaded, std::string_view path, uint64_t min, uint64_t max) {
+  for (const ConfigValue& value : loaded.values) {
+    if (value.path != path) continue;
+    const uint64_t number = ReadNumber(value.value, false).value_or(0);
+    if (number >= min && number <= max) return {};
+    return Fail(ErrorCode::kInvalidArgument, "{}: {} is {}; it lies in {} to {}", value.origin,
+                path, number, min, max);
+  }
+  return {};
+}
+
+Status Check(const Configuration& loaded) {
+  MNEME_TRY(CheckOneOf(loaded, "reader", {"", "hla", "mhla", "native"}));
+  MNEME_TRY(CheckOneOf(loaded, "memory.page_dtype", {"f16", "f32"}));
+  MNEME_TRY(CheckOneOf(loaded, "log_level", {"debug", "info", "warning", "error"}));
+  MNEME_TRY(CheckRange(loaded, "listen.port", 1, 65535));
+  MNEME_TRY(CheckRange(loaded, "cpu.threads", 0, 1024));
+  MNEME_TRY(CheckRange(loaded, "scheduler.batch_max", 1, 256));
+  MNEME_TRY(CheckRange(loaded, "memory.readers", 1, 64));
+  MNEME_TRY(CheckRange(loaded, "limits.frame_bytes_max", kKiB, 16 * kMiB));
+  MNEME_TRY(CheckRange(loaded, "limits.connections_max", 1, 18'000));
+  MNEME_TRY(CheckRange(loaded, "limits.generated_tokens_max", 1, 65'536));
+  MNEME_TRY(CheckRange(loaded, "limits.output_max_bytes", 16 * kKiB, 4 * kMiB));
+  return CheckRange(loaded, "limits.output_pause_bytes", kKiB,
+                    loaded.config.limits().output_max_bytes());
+}
+
+}  // namespace
+
+std::string EnvironmentName(std::string_view path) {
+  std::string name(kPrefix);
+  for (const char c : path)
+    name.push_back(c == '.' ? '_' : (c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c));
+  return name;
+}
+
+std::vector<ConfigField> ConfigFields() {
+  std::vector<ConfigField> fields;
+  VisitFields(
+      *v1::ServerConfig::descriptor(), "",
+      [&fields](const std::string& path, const FieldDescriptor& field) {
+        const bool text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+        const bool yes_no = field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
+        fields.push_back(
+            {path, text ? "text" : (yes_no ? "yes/no" : (IsBytes(field) ? "bytes" : "number"))});
+      });
+  return fields;
+}
+
+Result<Configuration> LoadConfiguration(const ConfigSources& sources) {
+  Configuration loaded;
+  std::map<std::string, std::string> origins;
+  if (!sources.file.empty()) MNEME_TRY(ReadFile(sources.file, loaded.config, origins));
+  MNEME_TRY(ReadEnvironment(sources.environment, loaded.config, origins));
+  MNEME_TRY(ReadFlags(sources.flags, loaded.config, origins));
+  for (const ConfigField& field : ConfigFields()) {
+    const Place place = *Find(loaded.config, field.path);
+    const auto standard = Defaults().find(field.path);
+    if (standard != Defaults().end() && IsUnset(place)) {
+      // Said to be 0 or empty, it has its default, and so that is where the value comes from.
+      MNEME_TRY(Set(place, standard->second, "default"));
+      origins[field.path] = "default";
+    }
+    const auto origin = origins.find(field.path);
+    loaded.values.push_back(
+        {field.path, Text(place), origin == origins.end() ? "default" : origin->second});
+  }
+  MNEME_TRY(Check(loaded));
+  return loaded;
+}
+
+ServerOptions ServerOptionsFrom(const v1::ServerConfig& config) {
+  const v1::LimitConfig& limits = config.limits();
+  ServerOptions options;
+  options.address = config.listen().address();
+  options.port = static_cast<uint16_t>(config.listen().port());
+  options.connections_max = limits.connections_max();
+  options.drain_ms = limits.drain_ms();
+  options.connection.frame.frame_bytes_max = limits.frame_bytes_max();
+  options.connection.requests_max = limits.requests_per_connection_max();
+  options.connection.generated_tokens_max = limits.generated_tokens_max();
+  options.connection.output = {.pause_bytes = limits.output_pause_bytes(),
+                               .bytes_max = limits.output_max_bytes(),
+                               .stall_ms = limits.output_stall_ms()};
+  return options;
+}
+
+}  // namespace mneme::server
