@@ -1,0 +1,205 @@
+#include <rocksdb/db.h>
+#include <rocksdb/write_batch.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/log.h"
+#include "memory/open_rocksdb.h"
+#include "memory/page_store.h"
+
+namespace mneme::memory {
+namespace {
+
+// Marks are small, so they lie in the tables themselves: listing nodes reads no blob.
+//
+//   node 0 0 0 := ""   the node has values
+//   node 0 0 1 := ""   the node is whole
+constexpr uint16_t kHasValues = 0;
+constexpr uint16_t kIsWhole = 1;
+constexpr size_t kKeyBytes = 37;
+
+std::string KeyBytes(const PageKey& key) {
+  std::string bytes(TextOf(key.node.bytes));
+  bytes.reserve(kKeyBytes);
+  bytes.push_back(static_cast<char>(key.kind));
+  for (const uint16_t number : {key.layer, key.key_head}) {
+    bytes.push_back(static_cast<char>(number >> 8));
+    bytes.push_back(static_cast<char>(number & 0xff));
+  }
+  return bytes;
+}
+
+std::string MarkBytes(const NodeKey& node, uint16_t mark) {
+  return KeyBytes({.node = node, .kind = ValueKind::kMark, .layer = 0, .key_head = mark});
+}
+
+// The first key after all keys of `node`: kinds stay below 255.
+std::string EndOf(const NodeKey& node) {
+  std::string bytes(TextOf(node.bytes));
+  bytes.push_back('\xff');
+  return bytes;
+}
+
+class RocksdbPageStore : public PageStore {
+ public:
+  RocksdbPageStore(StoreFolder& folder, std::unique_ptr<rocksdb::DB> db)
+      : folder_(folder), path_(folder.pages_path()), db_(std::move(db)) {}
+
+  ~RocksdbPageStore() override {
+    if (const Status synced = Sync(); !synced)
+      MNEME_LOG(kWarning, "page_store_close", "error=\"{}\"", synced.error().message());
+  }
+
+  Status Write(std::span<const PageWrite> values, std::span<const NodeKey> whole) override {
+    if (folder_.room() != DiskRoom::kEnough)
+      return Fail(
+          Error(Reason::kStoreFull, "write pages: the disk is nearly full").RetryAfter(5'000));
+    rocksdb::WriteBatch batch;
+    uint64_t bytes = 0;
+    NodeKey marked;
+    for (const PageWrite& write : values) {
+      MNEME_TRY(SealValue(write.key, write.value));
+      if (write.key.node != marked) {
+        batch.Put(MarkBytes(write.key.node, kHasValues), "");
+        marked = write.key.node;
+      }
+      batch.Put(
+          KeyBytes(write.key),
+          rocksdb::Slice(reinterpret_cast<const char*>(write.value.data()), write.value.size()));
+      bytes += write.value.size();
+    }
+    for (const NodeKey& node : whole) {
+      batch.Put(MarkBytes(node, kHasValues), "");
+      batch.Put(MarkBytes(node, kIsWhole), "");
+    }
+    MNEME_TRY(Apply(&batch, /*sync=*/false, "write pages"));
+    writes_.fetch_add(values.size(), std::memory_order_relaxed);  // counters order nothing
+    written_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    return {};
+  }
+
+  Result<size_t> Read(const PageKey& key, MutableByteSpan destination) override {
+    rocksdb::PinnableSlice value;
+    rocksdb::ReadOptions options;
+    options.fill_cache = true;  // of table blocks; blobs are never cached
+    const rocksdb::Status status =
+        db_->Get(options, db_->DefaultColumnFamily(), KeyBytes(key), &value);
+    if (status.IsNotFound()) return Fail(ErrorCode::kNotFound, "{}: not stored", NameOf(key));
+    if (!status.ok()) {
+      damaged_reads_.fetch_add(1, std::memory_order_relaxed);
+      Error error = ErrorFrom(status, NameOf(key), path_);
+      // A file that went missing or short while open is damage too, and costs this value only.
+      if (error.code() == ErrorCode::kUnavailable)
+        return Fail(ErrorCode::kCorruption, "{}", error.message());
+      return Fail(std::move(error));
+    }
+    const ByteSpan bytes = AsBytes({value.data(), value.size()});
+    if (bytes.size() > destination.size())
+      return Fail(ErrorCode::kInvalidArgument, "{}: {} bytes do not fit into {}", NameOf(key),
+                  bytes.size(), destination.size());
+    if (Status checked = CheckValue(key, bytes); !checked) {
+      damaged_reads_.fetch_add(1, std::memory_order_relaxed);
+      return Fail(std::move(checked).error());
+    }
+    std::memcpy(destination.data(), bytes.data(), bytes.size());
+    reads_.fetch_add(1, std::memory_order_relaxed);
+    read_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
+    return bytes.size();
+  }
+
+  Status Delete(std::span<const NodeKey> nodes) override {
+    rocksdb::WriteBatch batch;
+    for (const NodeKey& node : nodes)
+      batch.DeleteRange(rocksdb::Slice(TextOf(node.bytes).data(), node.bytes.size()), EndOf(node));
+    return Apply(&batch, /*sync=*/false, "delete pages");
+  }
+
+  Result<bool> Has(const NodeKey& node) override {
+    std::string nothing;
+    const rocksdb::Status status = db_->Get({}, MarkBytes(node, kIsWhole), &nothing);
+    if (status.IsNotFound()) return false;
+    if (!status.ok()) return Fail(ErrorFrom(status, "look for node", path_));
+    return true;
+  }
+
+  Result<std::vector<NodeKey>> List() override {
+    std::vector<NodeKey> nodes;
+    const std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator({}));
+    for (at->SeekToFirst(); at->Valid(); at->Seek(EndOf(nodes.back()))) {
+      const rocksdb::Slice key = at->key();
+      if (key.size() != kKeyBytes)
+        return Fail(ErrorCode::kCorruption, "list nodes: a key of {} bytes", key.size());
+      nodes.push_back({DigestFrom({key.data(), sizeof(Digest)})});
+    }
+    if (!at->status().ok()) return Fail(ErrorFrom(at->status(), "list nodes", path_));
+    return nodes;
+  }
+
+  // Not SyncWAL: with log tracking on it makes 7.8.3 refuse a sound store. A flushed write flushes
+  // every log file before it.
+  Status Sync() override {
+    rocksdb::WriteBatch batch;
+    batch.Put("sync", "");
+    batch.Delete("sync");
+    return Apply(&batch, /*sync=*/true, "sync pages");
+  }
+
+  Status Compact() override { return CompactDatabase(*db_, path_); }
+
+  PageStoreCounters counters() const override {
+    return {.reads = reads_.load(std::memory_order_relaxed),
+            .read_bytes = read_bytes_.load(std::memory_order_relaxed),
+            .writes = writes_.load(std::memory_order_relaxed),
+            .written_bytes = written_bytes_.load(std::memory_order_relaxed),
+            .damaged_reads = damaged_reads_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  Status Apply(rocksdb::WriteBatch* batch, bool sync, std::string_view what) {
+    rocksdb::WriteOptions options;
+    options.sync = sync;
+    options.protection_bytes_per_key = 8;
+    const rocksdb::Status status = db_->Write(options, batch);
+    if (!status.ok()) return Fail(ErrorFrom(status, what, path_));
+    return {};
+  }
+
+  StoreFolder& folder_;
+  std::string path_;
+  std::unique_ptr<rocksdb::DB> db_;
+  std::atomic<uint64_t> reads_{0};
+  std::atomic<uint64_t> read_bytes_{0};
+  std::atomic<uint64_t> writes_{0};
+  std::atomic<uint64_t> written_bytes_{0};
+  std::atomic<uint64_t> damaged_reads_{0};
+};
+
+}  // namespace
+
+Result<OpenedPageStore> OpenPageStore(StoreFolder& folder, const PageStoreOptions& options) {
+  const DatabaseOptions database{.path = folder.pages_path(),
+                                 .use = DatabaseOptions::Use::kPages,
+                                 .env = options.env,
+                                 .write_buffer_bytes = options.write_buffer_bytes,
+                                 .block_cache_bytes = options.block_cache_bytes,
+                                 .direct_io = options.direct_io};
+  OpenedPageStore opened;
+  auto db = OpenDatabase(database);
+  if (!db && db.error().code() == ErrorCode::kCorruption && options.start_empty_if_damaged) {
+    MNEME_LOG(kWarning, "page_store_emptied", "error=\"{}\"", db.error().message());
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.pages_path(), error))
+      std::filesystem::remove_all(entry.path(), error);
+    if (error) return Fail(ErrorCode::kUnavailable, "empty page store: {}", error.message());
+    opened.started_empty = true;
+    db = OpenDatabase(database);
+  }
+  MNEME_TRY(db);
+  opened.store = std::make_unique<RocksdbPageStore>(folder, std::move(db->db));
+  return opened;
+}
+
+}  // namespace mneme::memory

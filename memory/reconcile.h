@@ -1,0 +1,24 @@
+// Reconcile brings the page store in line with the log at start: what was spilled for turns that
+// were never committed, or for sessions deleted just before a crash, belongs to nobody and goes.
+//
+// Threads:  before anything else uses the stores
+// Cost:     one key lookup per node in the page store
+// Errors:   those of both stores
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "memory/page_store.h"
+#include "memory/turn_store.h"
+
+namespace mneme::memory {
+
+struct Reconciled {
+  uint64_t nodes_kept = 0;
+  uint64_t nodes_removed = 0;
+};
+
+Result<Reconciled> RemoveOrphans(const TurnStore& log, PageStore& pages);
+
+}  // namespace mneme::memory

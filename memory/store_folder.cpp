@@ -1,0 +1,138 @@
+#include "memory/store_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/check.h"
+#include "proto/mneme/v1/store.pb.h"
+
+namespace mneme::memory {
+namespace {
+
+constexpr uint32_t kEpochKind = 1;
+constexpr uint32_t kEpochFormat = 1;
+constexpr int64_t kRoomAgeUs = 200'000;
+
+StoreId RandomStoreId() {
+  StoreId id;
+  MNEME_CHECK(
+      ::getrandom(id.bytes.data(), id.bytes.size(), 0) == static_cast<ssize_t>(id.bytes.size()),
+      "no random bytes");
+  return id;
+}
+
+Result<std::optional<v1::EpochSlot>> ReadSlot(const SlotFile& epochs) {
+  if (!epochs.payload()) return std::optional<v1::EpochSlot>();
+  v1::EpochSlot slot;
+  if (!slot.ParseFromString(*epochs.payload()) || slot.store_id().size() != StoreId().bytes.size())
+    return Fail(ErrorCode::kCorruption, "epoch file: its record cannot be read");
+  if (slot.format() > kEpochFormat)
+    return Fail(ErrorCode::kCorruption, "epoch file: format {}, this server reads up to {}",
+                slot.format(), kEpochFormat);
+  return std::optional<v1::EpochSlot>(std::move(slot));
+}
+
+// Whom the folder belongs to, as far as its epoch file tells.
+std::string HolderOf(const FileDescriptor& folder) {
+  if (::faccessat(folder.number(), "epoch", F_OK, 0) != 0) return "another process";
+  auto epochs = SlotFile::Open(folder, "epoch", kEpochKind);
+  if (!epochs) return "another process";
+  const auto slot = ReadSlot(*epochs);
+  if (!slot || !*slot) return "another process";
+  return fmt::format("process {} (epoch {})", (*slot)->process_id(), (*slot)->epoch());
+}
+
+}  // namespace
+
+StoreFolder::StoreFolder(std::string path, FileDescriptor folder, SlotFile epochs,
+                         const SpaceMarks& marks, Clock& clock)
+    : path_(std::move(path)),
+      folder_(std::move(folder)),
+      epochs_(std::move(epochs)),
+      marks_(marks),
+      clock_(&clock),
+      seen_(std::make_unique<SeenRoom>()) {}
+
+Result<StoreFolder> StoreFolder::Open(const std::string& path, const SpaceMarks& marks,
+                                      Clock& clock) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return Fail(ErrorCode::kUnavailable, "make store folder: {}", error.message());
+  FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.open())
+    return Fail(ErrorCode::kUnavailable, "open store folder: {}", std::strerror(errno));
+  if (::flock(folder.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK)
+      return Fail(ErrorCode::kUnavailable, "lock store folder: {}", std::strerror(errno));
+    return Fail(ErrorCode::kConflict,
+                "the store folder is in use by {}; stop it or choose another folder",
+                HolderOf(folder));
+  }
+  auto epochs = SlotFile::Open(folder, "epoch", kEpochKind);
+  MNEME_TRY(epochs);
+  StoreFolder opened(path, std::move(folder), std::move(*epochs), marks, clock);
+  for (const std::string& part : {opened.log_path(), opened.pages_path()}) {
+    std::filesystem::create_directory(part, error);
+    if (error) return Fail(ErrorCode::kUnavailable, "make {}: {}", part, error.message());
+  }
+  if (::fsync(opened.folder_.number()) != 0)
+    return Fail(ErrorCode::kUnavailable, "flush store folder: {}", std::strerror(errno));
+  return opened;
+}
+
+Status StoreFolder::RaiseEpoch(const std::optional<StoreId>& log_store, uint64_t log_epoch) {
+  auto found = ReadSlot(epochs_);
+  MNEME_TRY(found);
+  uint64_t before = log_epoch;
+  std::optional<StoreId> mine;
+  if (*found) {
+    before = std::max(before, (*found)->epoch());
+    mine.emplace();
+    std::memcpy(mine->bytes.data(), (*found)->store_id().data(), mine->bytes.size());
+  }
+  if (mine && log_store && *mine != *log_store)
+    return Fail(ErrorCode::kCorruption,
+                "the epoch file and the log belong to two different stores; restore both from one "
+                "copy");
+  store_id_ = log_store ? *log_store : mine ? *mine : RandomStoreId();
+  // A damaged slot may have held the newest epoch, one above the other's.
+  epoch_ = before + 1 + static_cast<uint64_t>(epochs_.damaged_slots());
+  v1::EpochSlot slot;
+  slot.set_format(kEpochFormat);
+  slot.set_store_id(store_id_.bytes.data(), store_id_.bytes.size());
+  slot.set_epoch(epoch_);
+  slot.set_process_id(static_cast<uint64_t>(::getpid()));
+  return epochs_.Write(slot.SerializeAsString());
+}
+
+DiskRoom StoreFolder::room() const {
+  const int64_t now_us = clock_->MonotonicUs();
+  const int64_t at_us =
+      seen_->at_us.load(std::memory_order_relaxed);  // an old answer is a fine one
+  if (at_us >= 0 && now_us - at_us < kRoomAgeUs) return seen_->room.load(std::memory_order_relaxed);
+  struct statvfs disk = {};
+  DiskRoom room = DiskRoom::kEnough;
+  if (::fstatvfs(folder_.number(), &disk) == 0 && disk.f_blocks > 0) {
+    const uint64_t free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
+    const uint64_t all_bytes = uint64_t{disk.f_blocks} * disk.f_frsize;
+    const uint64_t soft_bytes =
+        marks_.soft_bytes != 0 ? marks_.soft_bytes : std::max(all_bytes / 20, kGiB);
+    if (free_bytes < marks_.hard_bytes) {
+      room = DiskRoom::kBelowHard;
+    } else if (free_bytes < soft_bytes) {
+      room = DiskRoom::kBelowSoft;
+    }
+  }
+  seen_->room.store(room, std::memory_order_relaxed);
+  seen_->at_us.store(now_us, std::memory_order_relaxed);
+  return room;
+}
+
+}  // namespace mneme::memory

@@ -1,0 +1,123 @@
+// The folder's lock against every way round it that a real second process has, and the epochs
+// against damage of their file.
+#include "memory/store_folder.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/support/fake_clock.h"
+#include "tests/support/store_case.h"
+#include "tests/support/temp_folder.h"
+
+namespace mneme::memory {
+namespace {
+
+// Exit code of a process that tries to open the folder: 0 it could, 1 in use, 2 anything else.
+int TryInAnotherProcess(const std::string& path) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto folder = StoreFolder::Open(path);
+    ::_exit(folder ? 0 : folder.error().code() == ErrorCode::kConflict ? 1 : 2);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+}
+
+std::string Snapshot(const std::string& path) {
+  std::string text;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path))
+    if (entry.is_regular_file())
+      text += fmt::format("{} {} {}\n", entry.path().string(), entry.file_size(),
+                          entry.last_write_time().time_since_epoch().count());
+  return text;
+}
+
+TEST(StoreFolderTest, RefusesASecondProcessByAnyPathAndChangesNothing) {
+  const support::TempFolder temp;
+  const std::string path = temp / "store";
+  auto stores = support::OpenLog(path);
+  ASSERT_TRUE(stores);
+  std::filesystem::create_directory_symlink(path, temp / "link");
+  std::filesystem::remove(path + "/log/LOCK");
+  const std::string before = Snapshot(path);
+  EXPECT_EQ(TryInAnotherProcess(path), 1);
+  EXPECT_EQ(TryInAnotherProcess(temp / "link"), 1);
+  EXPECT_EQ(TryInAnotherProcess(path + "/../store/log/.."), 1);
+  EXPECT_EQ(Snapshot(path), before);
+  stores->Close();
+  EXPECT_EQ(TryInAnotherProcess(path), 0);
+}
+
+TEST(StoreFolderTest, NamesTheProcessThatHasIt) {
+  const support::TempFolder temp;
+  auto stores = support::OpenLog(temp / "store");
+  ASSERT_TRUE(stores);
+  const auto second = StoreFolder::Open(temp / "store");
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().message(),
+            fmt::format("the store folder is in use by process {} (epoch 1); stop it or choose "
+                        "another folder",
+                        ::getpid()));
+}
+
+TEST(StoreFolderTest, EveryOpenRaisesTheEpochAndKeepsTheStoreId) {
+  const support::TempFolder temp;
+  std::optional<StoreId> id;
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+    auto stores = support::OpenLog(temp / "store");
+    ASSERT_TRUE(stores);
+    EXPECT_EQ(stores->folder->epoch(), epoch);
+    EXPECT_EQ(stores->folder->store_id(), id.value_or(stores->folder->store_id()));
+    id = stores->folder->store_id();
+  }
+}
+
+TEST(StoreFolderTest, NeverRepeatsAnEpochAfterDamageOrLossOfItsFile) {
+  const support::TempFolder temp;
+  const std::string path = temp / "store";
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(support::OpenLog(path));
+  support::FlipBit(path + "/epoch", 44, 3);  // epoch 4 lies in the first slot
+  {
+    auto stores = support::OpenLog(path);
+    ASSERT_TRUE(stores);
+    EXPECT_GT(stores->folder->epoch(), 4U);
+  }
+  std::filesystem::remove(path + "/epoch");
+  auto stores = support::OpenLog(path);
+  ASSERT_TRUE(stores);
+  EXPECT_GT(stores->folder->epoch(), 5U);
+}
+
+TEST(StoreFolderTest, RefusesALogThatIsAnotherStores) {
+  const support::TempFolder temp;
+  ASSERT_TRUE(support::OpenLog(temp / "one"));
+  ASSERT_TRUE(support::OpenLog(temp / "two"));
+  std::filesystem::remove_all(temp / "one/log");
+  std::filesystem::copy(temp / "two/log", temp / "one/log");
+  const auto mixed = support::OpenLog(temp / "one");
+  ASSERT_FALSE(mixed);
+  EXPECT_EQ(mixed.error().code(), ErrorCode::kCorruption);
+}
+
+TEST(StoreFolderTest, TellsHowMuchRoomTheDiskHas) {
+  const support::TempFolder temp;
+  support::FakeClock clock;
+  // No disk has an exbibyte free.
+  auto folder =
+      StoreFolder::Open(temp / "store", {.soft_bytes = kGiB * kGiB, .hard_bytes = 1}, clock);
+  ASSERT_TRUE(folder);
+  EXPECT_EQ(folder->room(), DiskRoom::kBelowSoft);
+  auto full = StoreFolder::Open(temp / "full", {.soft_bytes = 1, .hard_bytes = kGiB * kGiB}, clock);
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->room(), DiskRoom::kBelowHard);
+  auto empty = StoreFolder::Open(temp / "empty", support::NoMarks(), clock);
+  ASSERT_TRUE(empty);
+  EXPECT_EQ(empty->room(), DiskRoom::kEnough);
+}
+
+}  // namespace
+}  // namespace mneme::memory
