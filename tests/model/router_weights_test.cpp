@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 
 #include "tests/model/checkpoint_files.h"
 
@@ -155,6 +159,78 @@ TEST_F(RouterWeightsTest, RefusesFilesThatDisagree) {
   EXPECT_THAT(Refusal(), HasSubstr("mixing.safetensors: metadata closed_layers, recent_chunks: "
                                    "expected as in router.safetensors (layer 0: closed true, "
                                    "recent 1), found closed true, recent 0"));
+}
+
+// Numbers of a golden file by [row, layer, head, column].
+struct Golden {
+  const WeightFile& file;
+  int64_t heads, layers;
+
+  template <typename T>
+  T At(std::string_view name, int64_t row, int64_t layer, int64_t head, int64_t column) const {
+    const StoredTensor* tensor = file.Find(name);
+    const auto width = static_cast<int64_t>(tensor->shape[3]);
+    const int64_t index = ((row * layers + layer) * heads + head) * width + column;
+    T value;
+    std::memcpy(&value, tensor->bytes.data() + index * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    return value;
+  }
+};
+
+// Theta, bias, cap, recency among equals and recent chunks, as our files say them, turn the golden
+// scores into the golden gates: the reference and this reading of the files mean the same.
+TEST_F(RouterWeightsTest, TurnsTheGoldenScoresIntoTheGoldenGates) {
+  const auto folder = std::filesystem::path(MNEME_SOURCE_DIR) / "tests/golden/models/routed";
+  const auto config = ModelConfig::Read(folder);
+  ASSERT_TRUE(config) << config.error().message();
+  const auto router = RouterWeights::Open(folder, *config);
+  ASSERT_TRUE(router) << router.error().message();
+  EXPECT_TRUE(router->Offers(Reader::kMhla) && router->Offers(Reader::kHla));
+  const auto file = WeightFile::Open(folder / "golden_hla.safetensors");
+  ASSERT_TRUE(file) << file.error().message();
+  const Golden golden{*file, config->key_heads, config->layer_count()};
+  const auto rows = static_cast<int64_t>(file->Find("logit_positions")->shape[0]);
+  int capped = 0, ties = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t layer = 0; layer < golden.layers; ++layer) {
+      const LayerHistory& history = router->layers()[static_cast<size_t>(layer)];
+      for (int64_t head = 0; head < golden.heads; ++head) {
+        std::vector<std::pair<float, int>> open;  // gate, chunk
+        int chunks = 0;
+        while (chunks < 4 && golden.At<float>("gates", row, layer, head, chunks) >= 0) ++chunks;
+        std::vector<float> expected(4, 0.0f);
+        const int recent = std::min(history.recent_chunks, chunks);
+        for (int chunk = 0; chunk < chunks; ++chunk) {
+          if (chunk >= chunks - recent) expected[static_cast<size_t>(chunk)] = 1;
+          if (chunk >= chunks - recent || history.closed) continue;
+          float bias = 0;
+          std::memcpy(&bias, history.route->bias.bytes + head * 4, 4);
+          const float score = golden.At<float>("scores", row, layer, head, chunk) + bias;
+          const float gate = 1 / (1 + std::exp(-score));
+          if (gate >= router->theta()) open.emplace_back(gate, chunk);
+        }
+        std::sort(open.begin(), open.end(), std::greater<>());
+        const auto room = static_cast<size_t>(router->pages_max() - recent);
+        if (open.size() > room) {
+          ++capped;
+          ties += open[room - 1].first == open[room].first ? 1 : 0;
+          open.resize(room);
+        }
+        for (const auto& [gate, chunk] : open) expected[static_cast<size_t>(chunk)] = gate;
+        int column = 0;
+        for (int chunk = chunks - 1; chunk >= 0; --chunk) {
+          const float gate = expected[static_cast<size_t>(chunk)];
+          EXPECT_NEAR(golden.At<float>("gates", row, layer, head, chunk), gate, 1e-5);
+          if (gate == 0) continue;
+          EXPECT_EQ(golden.At<int32_t>("selected", row, layer, head, column++), chunk);
+        }
+        if (column == router->pages_max()) continue;
+        EXPECT_EQ(golden.At<int32_t>("selected", row, layer, head, column), -1);
+      }
+    }
+  }
+  EXPECT_GT(capped, 20) << "the cap hardly binds";
+  EXPECT_GT(ties, 3) << "recency among equals is not exercised";
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ TEST(WeightsTest, RefusesAFileThatGrewBetweenOpeningAndLoading) {
   EXPECT_THAT(weights.error().message(), HasSubstr("model.safetensors: changed while it was read"));
 }
 
-TEST(WeightsTest, LoadsTheCheckpointsThatTransformersWrote) {
+TEST(WeightsTest, LoadsTheGoldenCheckpoints) {
   const std::filesystem::path models =
       std::filesystem::path(MNEME_SOURCE_DIR) / "tests/golden/models";
   for (const std::string name :
