@@ -60,15 +60,15 @@ void Bpe::Queue(Scratch& scratch, int32_t position) const {
   scratch.queue.push_back(uint64_t{slot.rank} << 32 | static_cast<uint32_t>(position));
 }
 
-void Bpe::Encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const {
-  MNEME_CHECK(piece.size() < size_t{1} << 31, "a piece of {} bytes", piece.size());
-  const auto count = static_cast<int32_t>(piece.size());
+void Bpe::Encode(std::string_view fragment, Scratch& scratch, std::vector<int32_t>& ids) const {
+  MNEME_CHECK(fragment.size() < size_t{1} << 31, "a fragment of {} bytes", fragment.size());
+  const auto count = static_cast<int32_t>(fragment.size());
   auto& symbols = scratch.symbols;
   auto& queue = scratch.queue;
-  symbols.resize(piece.size());
+  symbols.resize(fragment.size());
   queue.clear();
   for (int32_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<unsigned char>(piece[static_cast<size_t>(i)]);
+    const auto byte = static_cast<unsigned char>(fragment[static_cast<size_t>(i)]);
     symbols[static_cast<size_t>(i)] = {
         .id = byte_ids_[byte], .previous = i - 1, .next = i + 1 < count ? i + 1 : kNone};
   }

@@ -1,9 +1,9 @@
-// Bpe joins the bytes of one piece of text into tokens, by a ranked list of merges: of all
+// Bpe joins the bytes of one fragment of text into tokens, by a ranked list of merges: of all
 // neighbouring pairs that have a merge, the one of the lowest rank is joined, the leftmost first,
 // until none is left.
 //
 // Threads:  const after Make; the scratch belongs to one caller.
-// Cost:     n log n for a piece of n bytes, and about 36 bytes of scratch per byte.
+// Cost:     n log n for a fragment of n bytes, and about 36 bytes of scratch per byte.
 // Errors:   kInvalidArgument  Make: a pair is listed twice
 #pragma once
 
@@ -29,7 +29,7 @@ class Bpe {
   // The token of each byte alone.
   using ByteIds = std::array<int32_t, 256>;
 
-  // What a piece needs while it is encoded, kept between pieces to spare allocations.
+  // What a fragment needs while it is encoded, kept between fragments to spare allocations.
   struct Scratch {
     struct Symbol {
       int32_t id = 0;  // kGone once joined to its left neighbour
@@ -42,8 +42,8 @@ class Bpe {
 
   static Result<Bpe> Make(const ByteIds& byte_ids, std::span<const BpeMerge> merges);
 
-  // Appends the tokens of `piece`, which has fewer than 2^31 bytes.
-  void Encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const;
+  // Appends the tokens of `fragment`, which has fewer than 2^31 bytes.
+  void Encode(std::string_view fragment, Scratch& scratch, std::vector<int32_t>& ids) const;
 
  private:
   struct Slot {

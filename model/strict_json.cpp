@@ -2,7 +2,9 @@
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/value_stack.hpp>
+#include <charconv>
 #include <limits>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -60,16 +62,31 @@ class StrictHandler {
     stack_.push_string(part);
     return Count(error);
   }
-  bool on_number_part(json::string_view, error_code&) { return true; }
+  bool on_number_part(json::string_view part, error_code&) {
+    number_.append(part.data(), part.size());
+    return true;
+  }
   bool on_int64(int64_t value, json::string_view, error_code& error) {
+    number_.clear();
     stack_.push_int64(value);
     return Count(error);
   }
   bool on_uint64(uint64_t value, json::string_view, error_code& error) {
+    number_.clear();
     stack_.push_uint64(value);
     return Count(error);
   }
-  bool on_double(double value, json::string_view, error_code& error) {
+  // Reads the number again: the reader's own double is off in the last place for some exponents
+  // (1e300), infinite for 1e999, and silently what became of an integer beyond 64 bits.
+  bool on_double(double, json::string_view part, error_code& error) {
+    number_.append(part.data(), part.size());
+    if (number_.find_first_of(".eE") == std::string::npos)
+      return Refuse("the integer " + Shown(number_) + " has more than 64 bits", error);
+    double value = 0;
+    const auto read = std::from_chars(number_.data(), number_.data() + number_.size(), value);
+    if (read.ec != std::errc())
+      return Refuse("the number " + Shown(number_) + " is out of range", error);
+    number_.clear();
     stack_.push_double(value);
     return Count(error);
   }
@@ -102,6 +119,7 @@ class StrictHandler {
   json::value_stack stack_;
   std::vector<std::unordered_set<std::string>> keys_;  // one set for each open object
   std::string key_;                                    // the key being read
+  std::string number_;                                 // the number being read
   size_t values_left_;
   std::string refusal_;
 };

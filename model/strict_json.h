@@ -1,5 +1,6 @@
 // ParseStrictJson: JSON text from outside as a value, refusing what a lax reader would guess at:
-// duplicate keys, more nesting or values than a limit, text after the end, invalid UTF-8.
+// duplicate keys, more nesting or values than a limit, text after the end, invalid UTF-8, integers
+// beyond 64 bits. Other numbers are the nearest double.
 //
 // Errors:   kCorruption  the text is not such JSON; the message begins with the file's name
 #pragma once

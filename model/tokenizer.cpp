@@ -21,20 +21,20 @@ namespace {
 // kPreTokenizerRegex in PCRE2's words, with the same matches. L, M, N and S stand for the members
 // of a class: \p{L}, \p{M}, \p{N} with what unicode_versions.h adds, and white space written out,
 // because \s here would also match U+180E, which is none since Unicode 6.3. The possessive `++`
-// give nothing back where that could not help, so no piece is scanned twice.
-constexpr std::string_view kPiecePattern = R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
-                                           R"(|[^\r\nLN]?[LM]++)"
-                                           R"(|[N])"
-                                           R"(|\x20?[^SLMN]++[\r\n]*+)"
-                                           R"(|[S]*[\r\n]++)"
-                                           R"(|[S]+(?![^S]))"
-                                           R"(|[S]++)";
+// give nothing back where that could not help, so no fragment is scanned twice.
+constexpr std::string_view kFragmentPattern = R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
+                                              R"(|[^\r\nLN]?[LM]++)"
+                                              R"(|[N])"
+                                              R"(|\x20?[^SLMN]++[\r\n]*+)"
+                                              R"(|[S]*[\r\n]++)"
+                                              R"(|[S]+(?![^S]))"
+                                              R"(|[S]++)";
 constexpr std::string_view kWhiteSpace =
     R"(\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-std::string PiecePattern() {
+std::string FragmentPattern() {
   std::string pattern;
-  for (const char letter : kPiecePattern) {
+  for (const char letter : kFragmentPattern) {
     switch (letter) {
       case 'L':
         pattern.append(R"(\p{L})").append(kLaterLetters);
@@ -55,9 +55,9 @@ std::string PiecePattern() {
   return pattern;
 }
 
-// Pieces at most this long are remembered while a text is encoded; longer ones hardly recur.
-constexpr size_t kRememberedPieceBytesMax = 64;
-constexpr size_t kRememberedPiecesMax = size_t{1} << 16;
+// Fragments at most this long are remembered while a text is encoded; longer ones hardly recur.
+constexpr size_t kRememberedFragmentBytesMax = 64;
+constexpr size_t kRememberedFragmentsMax = size_t{1} << 16;
 
 struct CodeFree {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -68,8 +68,8 @@ struct MatchFree {
 using Code = std::unique_ptr<pcre2_code, CodeFree>;
 using Match = std::unique_ptr<pcre2_match_data, MatchFree>;
 
-Code CompilePiecePattern() {
-  const std::string pattern = PiecePattern();
+Code CompileFragmentPattern() {
+  const std::string pattern = FragmentPattern();
   int error = 0;
   size_t offset = 0;
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
@@ -194,7 +194,7 @@ Status Cut(const AddedTokenFinder& finder, std::string_view text, OnText on_text
 
 struct Tokenizer::Parts {
   Parts(TokenizerFile tokenizer_file, Bpe joiner)
-      : file(std::move(tokenizer_file)), bpe(std::move(joiner)), code(CompilePiecePattern()) {
+      : file(std::move(tokenizer_file)), bpe(std::move(joiner)), code(CompileFragmentPattern()) {
     is_special.resize(file.token_bytes.size());
     for (const AddedToken& token : file.added) {
       is_special[static_cast<size_t>(token.id)] = token.special;
@@ -216,8 +216,8 @@ struct Tokenizer::Parts {
     std::vector<int32_t> ids;
   };
 
-  // The end of the piece that begins at `from`.
-  Result<size_t> PieceEnd(std::string_view text, size_t from, Work& work) const;
+  // The end of the fragment that begins at `from`.
+  Result<size_t> FragmentEnd(std::string_view text, size_t from, Work& work) const;
   Status EncodeNormal(std::string_view text, Work& work) const;
   Status EncodeRecognised(std::string_view text, Work& work) const;
 
@@ -230,7 +230,7 @@ struct Tokenizer::Parts {
   AddedTokenFinder after_nfc;
 };
 
-Result<size_t> Tokenizer::Parts::PieceEnd(std::string_view text, size_t from, Work& work) const {
+Result<size_t> Tokenizer::Parts::FragmentEnd(std::string_view text, size_t from, Work& work) const {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   int count = pcre2_match(code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK,
                           work.match.get(), nullptr);
@@ -238,38 +238,39 @@ Result<size_t> Tokenizer::Parts::PieceEnd(std::string_view text, size_t from, Wo
     count = pcre2_match(code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                         work.match.get(), nullptr);
   }
-  if (count < 0) return Fail(ErrorCode::kInternal, "cut text into pieces: pcre2 error {}", count);
+  if (count < 0)
+    return Fail(ErrorCode::kInternal, "cut text into fragments: pcre2 error {}", count);
   const size_t end = pcre2_get_ovector_pointer(work.match.get())[1];
-  MNEME_CHECK(end > from, "an empty piece at byte {}", from);
+  MNEME_CHECK(end > from, "an empty fragment at byte {}", from);
   return end;
 }
 
 // Appends the tokens of `text`, which is in NFC and holds no added token that counts.
 Status Tokenizer::Parts::EncodeNormal(std::string_view text, Work& work) const {
-  // Where in work.ids the tokens of a piece are that was met before in this text.
+  // Where in work.ids the tokens of a fragment are that was met before in this text.
   struct Range {
     size_t begin = 0;
     size_t end = 0;
   };
   std::unordered_map<std::string_view, Range> met;
   for (size_t at = 0; at < text.size();) {
-    const auto end = PieceEnd(text, at, work);
+    const auto end = FragmentEnd(text, at, work);
     MNEME_TRY(end);
-    const std::string_view piece = text.substr(at, *end - at);
+    const std::string_view fragment = text.substr(at, *end - at);
     at = *end;
-    if (piece.size() > kRememberedPieceBytesMax) {
-      bpe.Encode(piece, work.scratch, work.ids);
+    if (fragment.size() > kRememberedFragmentBytesMax) {
+      bpe.Encode(fragment, work.scratch, work.ids);
       continue;
     }
-    if (const auto known = met.find(piece); known != met.end()) {
+    if (const auto known = met.find(fragment); known != met.end()) {
       for (size_t i = known->second.begin; i < known->second.end; ++i) {
         work.ids.push_back(work.ids[i]);
       }
       continue;
     }
     const size_t begin = work.ids.size();
-    bpe.Encode(piece, work.scratch, work.ids);
-    if (met.size() < kRememberedPiecesMax) met.emplace(piece, Range{begin, work.ids.size()});
+    bpe.Encode(fragment, work.scratch, work.ids);
+    if (met.size() < kRememberedFragmentsMax) met.emplace(fragment, Range{begin, work.ids.size()});
   }
   return {};
 }

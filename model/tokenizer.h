@@ -1,14 +1,14 @@
 // Tokenizer turns text into token ids and back: byte-level BPE of a Hugging Face tokenizer.json in
 // the Qwen3.5 form (tokenizer_file.h says what that is).
 //
-// Text is normalised to NFC, cut into pieces by the pre-tokenizer's pattern, and each piece is
-// joined from its bytes by Bpe. Encode(text) then Decode gives NFC(text), whatever the text.
+// Text is normalised to NFC, cut into fragments by the pre-tokenizer's pattern, and each fragment
+// is joined from its bytes by Bpe. Encode(text) then Decode gives NFC(text), whatever the text.
 //
-// Added tokens, such as <|im_end|>, are not pieces of text. Content that somebody else wrote is
+// Added tokens, such as <|im_end|>, are not fragments of text. Content that somebody else wrote is
 // always encoded with SpecialTokens::kAsText: no text gives the id of an added token then.
 //
 // Threads:  const after Load; any number of threads may encode and decode.
-// Cost:     about 30 MB/s of English on one core; n log n for a piece of n bytes. A text of one
+// Cost:     about 30 MB/s of English on one core; n log n for a fragment of n bytes. A text of one
 //           endless word costs about 40 bytes of memory per byte while it is encoded.
 // Errors:   kInvalidArgument  Encode: the text is not UTF-8 or longer than kTextBytesMax
 //           kInternal         Encode: the pattern matcher ran out of memory

@@ -8,10 +8,15 @@
 #include <unordered_map>
 #include <utility>
 
+#include "model/strict_json.h"
+
 namespace mneme::model {
 namespace {
 
 namespace json = boost::json;
+
+// A value for each token, three for each merge, and all else.
+constexpr size_t kJsonValuesInFileMax = 4 * kVocabTokensMax + 16 * kAddedTokensMax;
 
 std::string_view KindOf(const json::value& value) {
   switch (value.kind()) {
@@ -396,20 +401,9 @@ class TableReader {
 }  // namespace
 
 Result<TokenizerFile> ParseTokenizer(std::string_view text) {
-  json::monotonic_resource memory;  // the tree is freed in one piece
-  json::stream_parser parser(&memory);
-  boost::system::error_code error;
-  const size_t read = parser.write_some(text.data(), text.size(), error);
-  if (!error) parser.finish(error);
-  if (!error && text.find_first_not_of(" \t\r\n", read) != std::string_view::npos) {
-    error = json::error::extra_data;
-  }
-  if (error) {
-    return Fail(ErrorCode::kInvalidArgument, "expected JSON, found damage after {} of {} bytes: {}",
-                read, text.size(), error.message());
-  }
-  const json::value root = parser.release();
-  const Field field{&root, ""};
+  const auto root = ParseStrictJson(text, "contents", kJsonValuesInFileMax);
+  MNEME_TRY(root);
+  const Field field{&*root, ""};
   MNEME_TRY(CheckShape(field));
   TableReader tables;
   MNEME_TRY(tables.Read(field));

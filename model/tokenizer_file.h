@@ -12,8 +12,9 @@
 // text encoded as text can.
 //
 // Errors:   kNotFound         there is no such file
-//           kInvalidArgument  the file is too large, not JSON, or says something else than the
-//                             above; the message names the field, what was expected and found
+//           kCorruption       it is not JSON, or a key stands twice in one object
+//           kInvalidArgument  it is too large, or says something else than the above; the message
+//                             names the field, what was expected and found
 #pragma once
 
 #include <cstddef>

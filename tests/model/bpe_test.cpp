@@ -18,9 +18,9 @@ Bpe::ByteIds BytesAsIds() {
   return ids;
 }
 
-std::vector<int32_t> Define(std::string_view piece, std::span<const BpeMerge> merges) {
+std::vector<int32_t> Define(std::string_view fragment, std::span<const BpeMerge> merges) {
   std::vector<int32_t> ids;
-  for (const char byte : piece) ids.push_back(static_cast<unsigned char>(byte));
+  for (const char byte : fragment) ids.push_back(static_cast<unsigned char>(byte));
   for (;;) {
     size_t best_rank = merges.size();
     size_t best_at = 0;
@@ -70,11 +70,11 @@ TEST(BpeTest, EqualsTheDefinition) {
     const auto bpe = Bpe::Make(BytesAsIds(), merges);
     ASSERT_TRUE(bpe);
     for (int i = 0; i < 10; ++i) {
-      std::string piece(random() % 60, ' ');
-      for (char& letter : piece) letter = static_cast<char>('a' + random() % 3);
+      std::string fragment(random() % 60, ' ');
+      for (char& letter : fragment) letter = static_cast<char>('a' + random() % 3);
       std::vector<int32_t> ids;
-      bpe->Encode(piece, scratch, ids);
-      ASSERT_EQ(ids, Define(piece, merges)) << piece;
+      bpe->Encode(fragment, scratch, ids);
+      ASSERT_EQ(ids, Define(fragment, merges)) << fragment;
     }
   }
 }

@@ -36,6 +36,19 @@ TEST(StrictJsonTest, RefusesDepthCountsAndRemains) {
     EXPECT_THAT(Refusal(text), HasSubstr("f.json: expected")) << text;
 }
 
+TEST(StrictJsonTest, ReadsTheNearestDoubleOrNone) {
+  for (const double number : {0.1, 1e300, 1.5e-7, 5e-324, 1.7976931348623157e308, -0.0, 1e22}) {
+    const auto value = ParseStrictJson(fmt::format("[{:.17e}]", number), "f");
+    ASSERT_TRUE(value) << value.error().message();
+    EXPECT_EQ(value->at(0).as_double(), number);
+  }
+  EXPECT_EQ(ParseStrictJson("[1e300]", "f")->at(0).as_double(), 1e300);
+  EXPECT_EQ(ParseStrictJson("[18446744073709551615]", "f")->at(0).as_uint64(), ~uint64_t{0});
+  EXPECT_THAT(Refusal("[18446744073709551616]"), HasSubstr("has more than 64 bits"));
+  EXPECT_THAT(Refusal("[-9223372036854775809]"), HasSubstr("has more than 64 bits"));
+  EXPECT_THAT(Refusal("[0.5, 1e999]"), HasSubstr("the number 1e999 is out of range"));
+}
+
 TEST(StrictJsonTest, ShowsOnlyPrintableTextAndNotTooMuch) {
   EXPECT_EQ(Shown("a\nb\x1b\xc3\xa9"), "a?b???");
   EXPECT_EQ(Shown(std::string(97, 'x')), std::string(96, 'x') + "...");

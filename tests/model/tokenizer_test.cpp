@@ -95,8 +95,8 @@ TEST(TokenizerTest, EncodesEveryCodePointAsTheLibraryDoes) {
 }
 
 TEST(TokenizerTest, GivesTheSameIdsForManyLinesAtOnce) {
-  // One long text, so that pieces recur and are taken from memory; a line break after a letter is
-  // always a cut, so the ids of the whole are those of its parts.
+  // One long text, so that fragments recur and are taken from memory; a line break after a letter
+  // is always a cut, so the ids of the whole are those of its parts.
   std::vector<int32_t> expected;
   std::string text;
   for (const GoldenLine& line : ReadGoldenLines("tokenizer/as_text.bin")) {
@@ -198,8 +198,8 @@ TEST(TokenizerTest, EmptyTextHasNoTokens) {
   EXPECT_EQ(GoldenTokenizer().Decode({}), "");
 }
 
-// A megabyte that is one piece, or one run that must be sorted, or one that the pattern could scan
-// again and again. Anything quadratic takes hours here; the bound is for the slowest build.
+// A megabyte that is one fragment, or one run that must be sorted, or one that the pattern could
+// scan again and again. Anything quadratic takes hours here; the bound is for the slowest build.
 TEST(TokenizerTest, AMegabyteOfOneKindTakesSeconds) {
   std::mt19937 random(5);
   std::string letters;

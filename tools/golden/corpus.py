@@ -44,8 +44,8 @@ SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x85"
           "\u1680", "\u180e", "\u2003", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"]
 HIDDEN = ["\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u061c", "\u200e", "\u200f",
           "\u202a", "\u202e", "\u2066", "\u2069", "\u034f", "\ufe0e", "\ufe0f", "\U000e0061"]
-ENDINGS = ["'s", "'S", "'t", "'re", "'RE", "'ve", "'m", "'ll", "'LL", "'d", "'x", "'\u017f", "\u2019s",
-           "''s", "'", "'lL"]
+ENDINGS = ["'s", "'S", "'t", "'re", "'RE", "'ve", "'m", "'ll", "'LL", "'d", "'x",
+           "'\u017f", "\u2019s", "''s", "'", "'lL"]
 DIGITS = "0123456789٠١٢٣०१२๐๑๒〇一二ⅣⅫ½¾²³①②𝟘𝟙𝍠"
 # Each composes, decomposes or changes under NFC, or looks as if it should and does not.
 NORMAL = ["é", "e\u0301", "Å", "A\u030a", "\u212b", "ñ", "n\u0303", "\u0958", "\u0915\u093c",
