@@ -3,6 +3,7 @@
 #include "server/config.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -15,8 +16,7 @@ namespace {
 class ConfigTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    file_ = ::testing::TempDir() + "mneme_config_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".textproto";
+    file_ = ::testing::TempDir() + "mneme_config_" + std::to_string(getpid()) + ".textproto";
   }
   void TearDown() override { std::remove(file_.c_str()); }
 

@@ -1,0 +1,321 @@
+// mneme chat: one session, talked to line by line.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "cli/command.h"
+#include "cli/connect.h"
+#include "cli/terminal.h"
+#include "cli/turn_text.h"
+#include "proto/error_wire.h"
+
+namespace mneme::cli {
+namespace {
+
+constexpr char kFooter[] = R"(
+While it answers, Ctrl-C stops it; what was said so far stays in the session. Lines that begin with
+a slash are for the program: /explain, /stats, /help, /quit. A session is found again by its name,
+also after the server was stopped or killed.
+
+examples:
+  mneme chat harbour
+  echo "where did I leave the key?" | mneme chat harbour
+  mneme chat harbour --json < questions.txt     a JSON object for each event
+  mneme chat story --temperature 0.8 --seed 7 --system "You tell short stories."
+
+Exits with 1 where an answer failed, 3 where --no-create finds no such session, 4 where no server
+answers.)";
+
+constexpr char kHelp[] =
+    "/explain   which parts of the history the last answer read\n"
+    "/stats     counters and bytes of this session\n"
+    "/quit      leave; the session stays\n"
+    "Ctrl-C     stop an answer; what was said so far stays\n";
+
+struct ChatOptions {
+  ServerChoice choice;
+  std::string session;
+  std::string system;
+  bool no_create = false;
+  bool thinking = false;
+  uint32_t show_turns = 3;
+  uint32_t max_tokens = 0;
+  float temperature = 0.0f;
+  uint32_t top_k = 0;
+  float top_p = 0.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 0.0f;
+  uint64_t seed = 0;
+};
+
+class Chat {
+ public:
+  explicit Chat(const ChatOptions& options) : options_(options), stop_(CatchInterrupts()) {}
+
+  int Run();
+
+ private:
+  // False, with exit_code_ set, where the session cannot be talked to.
+  bool Join();
+  void ShowLastTurns(const v1::Opened& opened);
+  void Command(const std::string& line);
+  void Say(const std::string& text);
+  v1::Request RequestFor(const std::string& text) const;
+  void OnEvent(const v1::Event& event);
+  void ShowDone(const v1::Done& done);
+  void Explain();
+  void ShowStats();
+  // On standard error, and not where a program reads.
+  void Note(const std::string& text) const;
+  void Failed(const std::string& what, const Error& error);
+
+  const ChatOptions options_;
+  const std::atomic<bool>& stop_;
+  std::unique_ptr<client::Client> client_;
+  ProgressLine progress_;
+  LineReader lines_;
+  bool fresh_ = false;  // nothing said in this session yet
+  int exit_code_ = kExitOk;
+};
+
+void Chat::Note(const std::string& text) const {
+  if (!options_.choice.json) fmt::print(stderr, "{}\n", Dim(text));
+}
+
+void Chat::Failed(const std::string& what, const Error& error) {
+  progress_.Clear();
+  exit_code_ = Complain(what, error, options_.choice.json);
+}
+
+int Chat::Run() {
+  if (!Join()) return exit_code_;
+  const bool prompts = IsTerminal(0) && !options_.choice.json;
+  for (;;) {
+    if (prompts) {
+      fmt::print("> ");
+      std::fflush(stdout);
+    }
+    ForgetInterrupt();
+    const std::optional<std::string> line = lines_.Next();
+    if (!line) {
+      if (lines_.end() == LineReader::End::kEndOfInput) break;
+      if (!prompts) return kExitInterrupted;
+      fmt::print("\n");
+      Note("/quit or Ctrl-D leaves");
+      continue;
+    }
+    if (*line == "/quit" || *line == "/exit") break;
+    if (line->empty()) continue;
+    if (line->front() == '/') {
+      Command(*line);
+    } else {
+      Say(*line);
+    }
+    if (!client_->connected() && !Join()) return exit_code_;
+  }
+  if (prompts) fmt::print("\n");
+  return exit_code_;
+}
+
+bool Chat::Join() {
+  Connected connected = ConnectOrSay(options_.choice);
+  if (!connected.client) {
+    exit_code_ = connected.exit_code;
+    return false;
+  }
+  client_ = std::move(connected.client);
+  v1::Request request;
+  request.mutable_open()->set_session(options_.session);
+  request.mutable_open()->set_create(!options_.no_create);
+  const auto event =
+      client_->Call(std::move(request), [this](const v1::Event& part) { OnEvent(part); });
+  progress_.Clear();
+  if (!event) {
+    Failed("chat " + options_.session, event.error());
+    return false;
+  }
+  const v1::Opened& opened = event->opened();
+  fresh_ = opened.head().turn() == 0;
+  if (options_.choice.json) {
+    fmt::print("{}\n", JsonLine(*event));
+    std::fflush(stdout);
+    return true;
+  }
+  ShowLastTurns(opened);
+  if (opened.created()) {
+    Note(fmt::format("{} is a fresh session; reader {}", options_.session, opened.reader()));
+  } else {
+    Note(fmt::format("{} resumed: {} turns, {} tokens; {}; reader {}", options_.session,
+                     Count(opened.head().turn()), Count(opened.head().position()),
+                     MemoryText(opened.memory()), opened.reader()));
+  }
+  if (const std::string note = ReaderNote(opened.reader()); !note.empty()) Note(note);
+  if (IsTerminal(0)) Note("/help lists what else can be typed");
+  return true;
+}
+
+void Chat::ShowLastTurns(const v1::Opened& opened) {
+  if (opened.created() || options_.show_turns == 0 || !IsTerminal(0)) return;
+  v1::TranscriptRequest request;
+  request.set_session(options_.session);
+  request.set_turns_max(options_.show_turns);
+  const auto transcript = client_->Transcript(request);
+  if (!transcript) return Failed("transcript", transcript.error());
+  for (const v1::TranscriptTurn& turn : transcript->turns()) {
+    for (const std::string& line : TurnLines(turn)) fmt::print("{}\n", line);
+    fmt::print("\n");
+  }
+}
+
+void Chat::Command(const std::string& line) {
+  if (line == "/help") {
+    std::fputs(kHelp, stderr);
+  } else if (line == "/stats") {
+    ShowStats();
+  } else if (line == "/explain") {
+    Explain();
+  } else {
+    Failed(line, Error(ErrorCode::kInvalidArgument, "no such command; /help lists them"));
+  }
+}
+
+v1::Request Chat::RequestFor(const std::string& text) const {
+  v1::Request request;
+  v1::GenerateRequest& generate = *request.mutable_generate();
+  generate.set_session(options_.session);
+  v1::Messages& messages = *generate.mutable_input()->mutable_messages();
+  if (fresh_ && !options_.system.empty()) {
+    v1::Message& system = *messages.add_messages();
+    system.set_role(v1::ROLE_SYSTEM);
+    system.set_content(options_.system);
+  }
+  v1::Message& message = *messages.add_messages();
+  message.set_role(v1::ROLE_USER);
+  message.set_content(text);
+  generate.set_max_tokens(options_.max_tokens);
+  generate.set_on_disconnect(v1::ON_DISCONNECT_KEEP);
+  generate.set_thinking(options_.thinking);
+  generate.set_explain(true);
+  v1::SamplingSettings& sampling = *generate.mutable_sampling();
+  sampling.set_temperature(options_.temperature);
+  sampling.set_top_k(options_.top_k);
+  sampling.set_top_p(options_.top_p);
+  sampling.set_min_p(options_.min_p);
+  sampling.set_repetition_penalty(options_.repetition_penalty);
+  sampling.set_seed(options_.seed);
+  // Names this message for good: sent again after a lost connection it could not be said twice.
+  generate.set_idempotency_key(fmt::format("chat-{}-{}", getpid(), RealClock().WallUs()));
+  return request;
+}
+
+void Chat::OnEvent(const v1::Event& event) {
+  if (options_.choice.json) {
+    fmt::print("{}\n", JsonLine(event));
+    std::fflush(stdout);
+    return;
+  }
+  if (event.has_progress()) {
+    const v1::Progress& progress = event.progress();
+    progress_.Show(progress.phase(), progress.tokens_done(), progress.tokens_total(),
+                   progress.tokens_per_second());
+  } else if (event.has_token()) {
+    progress_.Clear();
+    fmt::print("{}", IsTerminal(1) ? Printable(event.token().text()) : event.token().text());
+    std::fflush(stdout);
+  }
+}
+
+void Chat::Say(const std::string& text) {
+  const auto event = client_->Call(
+      RequestFor(text), [this](const v1::Event& part) { OnEvent(part); }, &stop_);
+  progress_.Clear();
+  if (options_.choice.json) {
+    if (!event) return Failed("chat", event.error());
+    OnEvent(*event);
+  } else {
+    if (!event) {
+      fmt::print("\n");
+      std::fflush(stdout);
+      return Failed("chat " + options_.session, event.error());
+    }
+    fmt::print("\n");
+    std::fflush(stdout);
+    ShowDone(event->done());
+  }
+  fresh_ = false;
+}
+
+void Chat::ShowDone(const v1::Done& done) {
+  const auto stats = client_->Stats(options_.session);
+  std::string line =
+      fmt::format("[{} | {:.1f} tokens/s, first after {:.0f} ms", MemoryText(done.memory()),
+                  done.tokens_per_second(), done.first_token_ms());
+  if (stats) line += " | " + TierText(stats->bytes());
+  line += fmt::format(" | turn {}", Count(done.receipt().head().turn()));
+  if (done.truncated())
+    line += ", cut off and kept";
+  else if (done.stop_reason() != "stop")
+    line += ", ended by " + Printable(done.stop_reason());
+  Note(line + "]");
+}
+
+void Chat::Explain() {
+  v1::ExplainRequest request;
+  request.set_session(options_.session);
+  const auto explanation = client_->Explain(request);
+  if (!explanation) return Failed("/explain", explanation.error());
+  if (options_.choice.json) {
+    v1::Event event;
+    event.set_final(true);
+    *event.mutable_explanation() = *explanation;
+    return OnEvent(event);
+  }
+  for (const std::string& line : ExplanationLines(*explanation)) fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void Chat::ShowStats() {
+  const auto stats = client_->Stats(options_.session);
+  if (!stats) return Failed("/stats", stats.error());
+  if (options_.choice.json) {
+    v1::Event event;
+    event.set_final(true);
+    *event.mutable_stats() = *stats;
+    return OnEvent(event);
+  }
+  for (const std::string& line : StatsLines(*stats)) fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int RunChat(int argc, char** argv) {
+  CLI::App app("Talks in a session, which is resumed or made.", "mneme chat");
+  app.footer(kFooter);
+  ChatOptions options;
+  options.choice.program = argv[0];
+  app.add_option("name", options.session, "the session: visible characters without '/'")
+      ->required();
+  AddServerOptions(app, options.choice);
+  app.add_flag("--no-create", options.no_create, "fail where there is no such session");
+  app.add_option("--system", options.system, "system message of a fresh session");
+  app.add_option("--show", options.show_turns, "turns shown when it is resumed [3]")
+      ->check(CLI::Range(0, 1000));
+  app.add_option("--max-tokens", options.max_tokens, "most tokens of an answer [the server's]");
+  app.add_option("--temperature", options.temperature, "0 takes the most likely token [0]");
+  app.add_option("--top-k", options.top_k, "tokens to choose from; 0: all [0]");
+  app.add_option("--top-p", options.top_p, "probability to choose from; 0: all [0]");
+  app.add_option("--min-p", options.min_p, "least probability, relative to the likeliest [0]");
+  app.add_option("--repetition-penalty", options.repetition_penalty, "1 or 0: none [0]");
+  app.add_option("--seed", options.seed, "of the sampling [0]");
+  app.add_flag("--thinking", options.thinking, "let the model think first");
+  if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;
+  return Chat(options).Run();
+}
+
+}  // namespace mneme::cli

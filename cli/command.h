@@ -1,0 +1,40 @@
+// A command of `mneme`, and how each ends. main.cpp holds the table.
+#pragma once
+
+#include <string_view>
+
+namespace CLI {
+class App;
+}
+
+namespace mneme::cli {
+
+// What `mneme` exits with; docs/errors.md explains them.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitFailed = 1,        // the thing asked for was not done; the message says why
+  kExitUsage = 2,         // the command line or the configuration cannot be used
+  kExitNotFound = 3,      // there is no session or file of that name
+  kExitNoServer = 4,      // no server answers at the address
+  kExitStoreInUse = 5,    // another server holds the store folder
+  kExitCannotListen = 6,  // the address or port cannot be bound
+  kExitCutShort = 7,      // a second signal cut the drain short
+  kExitInterrupted = 130,
+};
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  // `argv[0]` is the program, as it was typed; the command's own arguments follow.
+  int (*run)(int argc, char** argv);
+};
+
+int RunServe(int argc, char** argv);
+int RunChat(int argc, char** argv);
+int RunSession(int argc, char** argv);
+
+// Parses the command line into what `app` was given. Answers -1 to go on, else what to exit with:
+// help was printed, or a complaint.
+int ParseCommandLine(CLI::App& app, int argc, char** argv);
+
+}  // namespace mneme::cli

@@ -1,0 +1,143 @@
+// mneme serve: the configuration, the service, the server, until a signal says stop.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/make_service.h"
+#include "server/config.h"
+#include "server/server.h"
+
+namespace mneme::cli {
+namespace {
+
+constexpr char kFooter[] = R"(
+Every setting can stand in the file, in the environment and on the command line; the command line
+wins over the environment, which wins over the file. Settings of bytes take KiB, MiB and GiB.
+
+examples:
+  mneme serve --model checkpoints/demo --store /tmp/mneme
+  mneme serve --config serve.textproto --port 7500
+  MNEME_MEMORY_HOST_BYTES_MAX=512MiB mneme serve --config serve.textproto --check-config
+
+SIGTERM or Ctrl-C stops it without losing an answer; a second one stops it at once.
+Exits with 2 for a bad configuration, 5 where another server holds the store, 6 where the port is
+taken, 7 where a second signal cut the stop short.)";
+
+// Shorter names for what is typed most.
+const std::map<std::string, std::string>& ShortNames() {
+  static const std::map<std::string, std::string> names = {
+      {"model_dir", "--model"},        {"store_dir", "--store"},  {"reader", "--reader"},
+      {"listen.address", "--address"}, {"listen.port", "--port"}, {"cpu.threads", "--threads"},
+      {"log_level", "--log-level"}};
+  return names;
+}
+
+struct ServeCommand {
+  server::ConfigSources sources;
+  bool check_config = false;
+};
+
+// One flag for each field of config.proto.
+void AddFlags(CLI::App& app, std::vector<std::string>& values) {
+  const auto fields = server::ConfigFields();
+  values.resize(fields.size());
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const auto short_name = ShortNames().find(fields[i].path);
+    const bool has_short = short_name != ShortNames().end();
+    std::string names = "--" + fields[i].path;
+    if (has_short && short_name->second != names) names = short_name->second + "," + names;
+    app.add_option(names, values[i], "environment " + server::EnvironmentName(fields[i].path))
+        ->type_name(fields[i].kind)
+        ->group(has_short ? "Settings" : "More settings");
+  }
+}
+
+int Complain(const Error& error, int exit_code) {
+  fmt::print(stderr, "mneme serve: {}\n", error.message());
+  return exit_code;
+}
+
+void PrintConfiguration(const server::Configuration& configuration) {
+  const auto fields = server::ConfigFields();
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const server::ConfigValue& value = configuration.values[i];
+    const std::string quote = fields[i].kind == "text" ? "\"" : "";
+    const std::string assignment = value.path + " = " + quote + value.value + quote;
+    fmt::print("{:<48}  # {}\n", assignment, value.origin);
+  }
+}
+
+LogLevel LevelNamed(const std::string& name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "warning") return LogLevel::kWarning;
+  return name == "error" ? LogLevel::kError : LogLevel::kInfo;
+}
+
+int ExitCodeOf(const Error& error) {
+  // A store folder in use is the one conflict there can be before the first session.
+  if (error.code() == ErrorCode::kConflict && error.reason() == Reason::kNone)
+    return kExitStoreInUse;
+  return error.code() == ErrorCode::kNotFound ? kExitNotFound : kExitFailed;
+}
+
+int Serve(const v1::ServerConfig& config) {
+  SetLogLevel(LevelNamed(config.log_level()));
+  auto service = MakeService(config);
+  if (!service) return Complain(service.error(), ExitCodeOf(service.error()));
+  const server::ServerOptions options = server::ServerOptionsFrom(config);
+  auto server = server::Server::Make(options, **service);
+  if (!server) return Complain(server.error(), kExitCannotListen);
+  fmt::print("listening on {} port {}\n", options.address, (*server)->port());
+  std::fflush(stdout);
+  MNEME_LOG(kInfo, "serving", "port={} connections_max={}", (*server)->port(),
+            (*server)->connections_max());
+  const server::DrainEnd end = (*server)->RunUntilSignal();
+  server->reset();   // connections first, so that the service sees every client gone
+  service->reset();  // ends the step, writes what is to be kept
+  return end == server::DrainEnd::kCutShort ? kExitCutShort : kExitOk;
+}
+
+}  // namespace
+
+int RunServe(int argc, char** argv) {
+  CLI::App app("Hosts a model and keeps its sessions, on this machine only.", "mneme serve");
+  app.footer(kFooter);
+  ServeCommand command;
+  app.add_option("--config", command.sources.file, "configuration file, protobuf text format")
+      ->type_name("FILE");
+  app.add_flag("--check-config", command.check_config,
+               "print every setting in force and where it comes from, and exit");
+  std::vector<std::string> values;
+  AddFlags(app, values);
+  if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;
+  const auto fields = server::ConfigFields();
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (app.count("--" + fields[i].path) > 0)
+      command.sources.flags.emplace_back(fields[i].path, values[i]);
+  }
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    command.sources.environment.emplace_back(*entry);
+  const auto configuration = server::LoadConfiguration(command.sources);
+  if (!configuration) return Complain(configuration.error(), kExitUsage);
+  if (command.check_config) {
+    PrintConfiguration(*configuration);
+    return kExitOk;
+  }
+  const v1::ServerConfig& config = configuration->config;
+  if (config.model_dir().empty() || config.store_dir().empty()) {
+    return Complain(Error(ErrorCode::kInvalidArgument,
+                          "which model and store? as in: mneme serve --model checkpoints/demo "
+                          "--store /tmp/mneme"),
+                    kExitUsage);
+  }
+  return Serve(config);
+}
+
+}  // namespace mneme::cli

@@ -1,0 +1,156 @@
+#include "cli/terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <iterator>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace mneme::cli {
+namespace {
+
+constexpr size_t kLineBytesMax = kMiB;
+constexpr size_t kBarWidth = 24;
+
+std::atomic<bool> interrupted{false};
+
+void OnInterrupt(int) {
+  if (interrupted.exchange(true)) _exit(130);
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F, which some terminals take for commands, are C2 80 to C2 9F.
+    const bool high_control = byte == 0xc2 && i + 1 < text.size() &&
+                              static_cast<unsigned char>(text[i + 1]) < 0xa0 &&
+                              static_cast<unsigned char>(text[i + 1]) >= 0x80;
+    if (high_control) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}",
+                     static_cast<unsigned>(static_cast<unsigned char>(text[++i])));
+    } else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned>(byte));
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+std::string Count(uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
+}
+
+std::string Bytes(uint64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string Moment(int64_t wall_us) {
+  if (wall_us == 0) return "never";
+  const std::time_t seconds = wall_us / 1'000'000;
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M", &local);
+  return text.data();
+}
+
+bool IsTerminal(int file) { return isatty(file) == 1; }
+
+bool UsesColour(int file) {
+  const char* no_color = std::getenv("NO_COLOR");
+  return IsTerminal(file) && (no_color == nullptr || *no_color == '\0');
+}
+
+std::string Dim(const std::string& text) {
+  return UsesColour(2) ? "\033[2m" + text + "\033[0m" : text;
+}
+
+void ProgressLine::Show(const std::string& phase, uint64_t done, uint64_t total,
+                        double tokens_per_second) {
+  done = std::min(done, total);
+  const uint64_t tenths = total == 0 ? 0 : done * 10 / total;
+  if (terminal_) {
+    const size_t filled = total == 0 ? 0 : static_cast<size_t>(done * kBarWidth / total);
+    fmt::print(stderr, "\r\033[K{} [{}{}] {}/{} tokens, {:.0f}/s", Printable(phase),
+               std::string(filled, '#'), std::string(kBarWidth - filled, ' '), Count(done),
+               Count(total), tokens_per_second);
+    std::fflush(stderr);
+  } else if (!shown_ || phase != phase_ || tenths > tenths_) {
+    fmt::print(stderr, "{} {}/{} tokens, {:.0f}/s\n", Printable(phase), done, total,
+               tokens_per_second);
+  }
+  shown_ = true;
+  phase_ = phase;
+  tenths_ = tenths;
+}
+
+void ProgressLine::Clear() {
+  if (shown_ && terminal_) {
+    std::fputs("\r\033[K", stderr);
+    std::fflush(stderr);
+  }
+  shown_ = false;
+}
+
+const std::atomic<bool>& CatchInterrupts() {
+  struct sigaction action {};
+  action.sa_handler = OnInterrupt;  // without SA_RESTART, so that a read for input ends
+  sigaction(SIGINT, &action, nullptr);
+  return interrupted;
+}
+
+void ForgetInterrupt() { interrupted = false; }
+
+std::optional<std::string> LineReader::Next() {
+  end_ = End::kNone;
+  for (;;) {
+    const size_t newline = buffer_.find('\n');
+    if (newline != buffer_.npos) {
+      std::string line = buffer_.substr(0, newline);
+      buffer_.erase(0, newline + 1);
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      return line;
+    }
+    if (exhausted_ || buffer_.size() > kLineBytesMax) {
+      end_ = End::kEndOfInput;
+      if (buffer_.empty() || buffer_.size() > kLineBytesMax) return std::nullopt;
+      return std::exchange(buffer_, {});
+    }
+    if (interrupted) {
+      end_ = End::kInterrupted;
+      return std::nullopt;
+    }
+    std::array<char, 4096> bytes{};
+    const ssize_t count = ::read(0, bytes.data(), bytes.size());
+    if (count > 0) {
+      buffer_.append(bytes.data(), static_cast<size_t>(count));
+    } else if (count == 0 || errno != EINTR) {
+      exhausted_ = true;
+    }
+  }
+}
+
+}  // namespace mneme::cli

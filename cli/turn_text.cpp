@@ -1,0 +1,143 @@
+#include "cli/turn_text.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+#include "cli/terminal.h"
+
+namespace mneme::cli {
+namespace {
+
+constexpr std::string_view kStart = "<|im_start|>";
+constexpr std::string_view kEnd = "<|im_end|>";
+constexpr std::string_view kNoThoughts = "<think>\n\n</think>";
+
+std::string Trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \n\r\t";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == text.npos) return "";
+  return std::string(text.substr(first, text.find_last_not_of(kSpace) - first + 1));
+}
+
+// Adds what `text` says to `spoken`; `role` is whose turn it is before and after.
+void Split(std::string_view text, std::string& role, std::vector<Spoken>& spoken) {
+  const auto add = [&](std::string_view part) {
+    if (part.starts_with(kNoThoughts)) part.remove_prefix(kNoThoughts.size());
+    std::string said = Trimmed(part);
+    if (!said.empty()) spoken.push_back({role, std::move(said)});
+  };
+  for (;;) {
+    const size_t start = text.find(kStart);
+    const std::string_view before = text.substr(0, start);
+    add(before.substr(0, before.find(kEnd)));
+    if (start == text.npos) return;
+    text.remove_prefix(start + kStart.size());
+    const size_t newline = text.find('\n');
+    role = std::string(text.substr(0, newline));
+    text.remove_prefix(newline == text.npos ? text.size() : newline + 1);
+  }
+}
+
+void AddCounter(std::vector<std::string>& lines, const char* name, uint64_t value) {
+  if (value > 0) lines.push_back(fmt::format("{:<22}{}", name, Count(value)));
+}
+
+}  // namespace
+
+std::vector<Spoken> SpokenIn(const v1::TranscriptTurn& turn) {
+  std::vector<Spoken> spoken;
+  std::string role = "user";
+  for (const v1::TranscriptPart& part : turn.parts()) {
+    if (part.generated()) role = "assistant";
+    Split(part.text(), role, spoken);
+  }
+  return spoken;
+}
+
+std::vector<std::string> TurnLines(const v1::TranscriptTurn& turn) {
+  std::vector<std::string> lines;
+  for (const Spoken& one : SpokenIn(turn))
+    lines.push_back(Printable(one.role) + ": " + Printable(one.text));
+  return lines;
+}
+
+std::string MemoryText(const v1::MemoryReport& memory) {
+  std::string text =
+      fmt::format("restored {}, replayed {}, fresh {}", Count(memory.restored_tokens()),
+                  Count(memory.replayed_tokens()), Count(memory.fresh_tokens()));
+  if (memory.pending_tokens() > 0) text += ", pending " + Count(memory.pending_tokens());
+  if (!memory.tier().empty() && memory.tier() != "none")
+    text += fmt::format(" from {} in {:.0f} ms", Printable(memory.tier()), memory.restore_ms());
+  if (!memory.miss_reason().empty()) text += "; missed: " + Printable(memory.miss_reason());
+  return text;
+}
+
+std::string TierText(const v1::TierBytes& bytes) {
+  std::string text;
+  const auto add = [&text](const char* tier, uint64_t value) {
+    if (value == 0) return;
+    text += (text.empty() ? "" : ", ") + std::string(tier) + " " + Bytes(value);
+  };
+  add("device", bytes.device_bytes());
+  add("host", bytes.host_bytes());
+  add("disk", bytes.disk_bytes());
+  add("index", bytes.index_bytes());
+  add("open", bytes.open_bytes());
+  return text.empty() ? "no bytes yet" : text;
+}
+
+std::string ReaderNote(const std::string& reader) {
+  if (reader != "native") return "";
+  return "this model has no router: its history is folded into one state, not looked up";
+}
+
+std::vector<std::string> StatsLines(const v1::StatsReply& stats) {
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{:<22}{}", stats.session().empty() ? "server" : "session",
+                              Printable(stats.session())));
+  AddCounter(lines, "turns", stats.turns());
+  AddCounter(lines, "tokens", stats.tokens());
+  AddCounter(lines, "chunks", stats.chunks());
+  lines.push_back(fmt::format("{:<22}{}", "memory", TierText(stats.bytes())));
+  AddCounter(lines, "tokens computed", stats.tokens_computed());
+  AddCounter(lines, "tokens generated", stats.tokens_generated());
+  AddCounter(lines, "tokens replayed", stats.tokens_replayed());
+  AddCounter(lines, "tokens restored", stats.tokens_restored());
+  AddCounter(lines, "page reads", stats.page_store_reads());
+  AddCounter(lines, "page bytes read", stats.page_store_read_bytes());
+  AddCounter(lines, "page writes", stats.page_store_writes());
+  AddCounter(lines, "pages left host", stats.pages_evicted_from_host());
+  AddCounter(lines, "pages made again", stats.pages_missed());
+  AddCounter(lines, "sessions", stats.sessions());
+  AddCounter(lines, "sessions running", stats.sessions_running());
+  if (stats.prefill_tokens_per_second() > 0 || stats.decode_tokens_per_second() > 0) {
+    lines.push_back(fmt::format("{:<22}prefill {:.0f}, decode {:.1f}", "tokens a second",
+                                stats.prefill_tokens_per_second(),
+                                stats.decode_tokens_per_second()));
+  }
+  if (stats.gates_open() > 0)
+    lines.push_back(fmt::format("{:<22}{:.2f}", "chunks read a token", stats.gates_open()));
+  return lines;
+}
+
+std::vector<std::string> ExplanationLines(const v1::Explanation& explanation) {
+  if (!explanation.none_because().empty())
+    return {"nothing to explain: " + Printable(explanation.none_because())};
+  std::vector<std::string> lines = {
+      fmt::format("turn {}: what each token read of the history", explanation.turn())};
+  for (const v1::TokenExplanation& token : explanation.tokens()) {
+    lines.push_back(fmt::format("at {} \"{}\"", Count(token.position()), Printable(token.text())));
+    for (const v1::Contribution& part : token.contributions()) {
+      lines.push_back(fmt::format("  {:5.1f} %  tokens {} to {}, {}: {}", 100 * part.share(),
+                                  Count(part.first_position()),
+                                  Count(part.first_position() + part.tokens()),
+                                  Printable(part.tier()), Printable(part.text())));
+    }
+  }
+  if (explanation.more()) lines.push_back("(and more tokens)");
+  return lines;
+}
+
+}  // namespace mneme::cli

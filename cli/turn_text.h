@@ -1,0 +1,31 @@
+// Turns, counters and explanations as lines for people. Everything in them is printable.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/mneme/v1/event.pb.h"
+
+namespace mneme::cli {
+
+// Who said what, without the chat template's marks.
+struct Spoken {
+  std::string role;
+  std::string text;
+};
+std::vector<Spoken> SpokenIn(const v1::TranscriptTurn& turn);
+
+// `role: text`, one or more lines for each that spoke.
+std::vector<std::string> TurnLines(const v1::TranscriptTurn& turn);
+
+std::vector<std::string> StatsLines(const v1::StatsReply& stats);
+std::vector<std::string> ExplanationLines(const v1::Explanation& explanation);
+
+// restored 30,112, replayed 34, fresh 52 from disk in 12 ms
+std::string MemoryText(const v1::MemoryReport& memory);
+// host 1.2 GiB, disk 3.4 GiB
+std::string TierText(const v1::TierBytes& bytes);
+// What a reader without a router does differently; empty for the others.
+std::string ReaderNote(const std::string& reader);
+
+}  // namespace mneme::cli

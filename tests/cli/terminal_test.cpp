@@ -1,0 +1,31 @@
+// What people see of numbers and of text that would command their terminal.
+#include "cli/terminal.h"
+
+#include <gtest/gtest.h>
+
+namespace mneme::cli {
+namespace {
+
+TEST(TerminalTest, ShowsControlCharactersAndKeepsLines) {
+  EXPECT_EQ(Printable("plain\ttext\n"), "plain\ttext\n");
+  EXPECT_EQ(Printable("\x1b[2Jgone\r\x07\x7f"), "\\x1b[2Jgone\\x0d\\x07\\x7f");
+  EXPECT_EQ(Printable("\xc2\x9b"
+                      "31m"),
+            "\\u009b31m");
+  EXPECT_EQ(Printable("caf\xc3\xa9 \xe2\x9c\x93 \xc2\xa0"), "caf\xc3\xa9 \xe2\x9c\x93 \xc2\xa0");
+}
+
+TEST(TerminalTest, WritesNumbersForPeople) {
+  EXPECT_EQ(Count(0), "0");
+  EXPECT_EQ(Count(999), "999");
+  EXPECT_EQ(Count(1000), "1,000");
+  EXPECT_EQ(Count(30112), "30,112");
+  EXPECT_EQ(Count(16000000), "16,000,000");
+  EXPECT_EQ(Bytes(1023), "1023 B");
+  EXPECT_EQ(Bytes(1536), "1.5 KiB");
+  EXPECT_EQ(Bytes(uint64_t{5} << 30), "5.0 GiB");
+  EXPECT_EQ(Moment(0), "never");
+}
+
+}  // namespace
+}  // namespace mneme::cli

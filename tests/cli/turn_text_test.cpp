@@ -1,0 +1,79 @@
+// Turns as the log holds them, template marks and all, against who said what.
+#include "cli/turn_text.h"
+
+#include <gtest/gtest.h>
+
+namespace mneme::cli {
+namespace {
+
+void AddPart(v1::TranscriptTurn& turn, bool generated, const std::string& text) {
+  turn.add_parts()->set_generated(generated);
+  turn.mutable_parts()->rbegin()->set_text(text);
+}
+
+TEST(TurnTextTest, TakesTheChatTemplatesMarksAway) {
+  v1::TranscriptTurn turn;
+  AddPart(turn, false,
+          "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nwhere is it?<|im_end|>\n"
+          "<|im_start|>assistant\n<think>\n\n</think>\n\n");
+  AddPart(turn, true, "under the stone<|im_end|>");
+  const auto lines = TurnLines(turn);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], "system: Be brief.");
+  EXPECT_EQ(lines[1], "user: where is it?");
+  EXPECT_EQ(lines[2], "assistant: under the stone");
+}
+
+TEST(TurnTextTest, LeavesTextWithoutMarksAsItIs) {
+  v1::TranscriptTurn turn;
+  AddPart(turn, false, "once upon a time");
+  AddPart(turn, true, " there was");
+  EXPECT_EQ(TurnLines(turn),
+            (std::vector<std::string>{"user: once upon a time", "assistant: there was"}));
+}
+
+TEST(TurnTextTest, SaysWhatMemoryWasMadeOf) {
+  v1::MemoryReport memory;
+  memory.set_restored_tokens(30112);
+  memory.set_replayed_tokens(34);
+  memory.set_fresh_tokens(5);
+  memory.set_tier("disk");
+  memory.set_restore_ms(12.3);
+  EXPECT_EQ(MemoryText(memory), "restored 30,112, replayed 34, fresh 5 from disk in 12 ms");
+  memory.set_miss_reason("2 page groups damaged");
+  memory.set_pending_tokens(7);
+  memory.set_tier("none");
+  EXPECT_EQ(MemoryText(memory),
+            "restored 30,112, replayed 34, fresh 5, pending 7; missed: 2 page groups damaged");
+}
+
+TEST(TurnTextTest, NamesTheTiersThatHoldSomething) {
+  v1::TierBytes bytes;
+  EXPECT_EQ(TierText(bytes), "no bytes yet");
+  bytes.set_host_bytes(2048);
+  bytes.set_disk_bytes(3 << 20);
+  EXPECT_EQ(TierText(bytes), "host 2.0 KiB, disk 3.0 MiB");
+}
+
+TEST(TurnTextTest, ExplainsOrSaysWhyNot) {
+  v1::Explanation explanation;
+  explanation.set_none_because("a native reader folds its history");
+  EXPECT_EQ(ExplanationLines(explanation).at(0),
+            "nothing to explain: a native reader folds its history");
+  explanation.clear_none_because();
+  v1::TokenExplanation& token = *explanation.add_tokens();
+  token.set_position(1234);
+  token.set_text("blue\n");
+  v1::Contribution& part = *token.add_contributions();
+  part.set_first_position(256);
+  part.set_tokens(256);
+  part.set_share(0.5);
+  part.set_tier("host");
+  part.set_text("the \x1b stone");
+  const auto lines = ExplanationLines(explanation);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[2], "   50.0 %  tokens 256 to 512, host: the \\x1b stone");
+}
+
+}  // namespace
+}  // namespace mneme::cli

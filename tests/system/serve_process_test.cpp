@@ -1,0 +1,153 @@
+// The real `mneme serve`, with the service that echoes: how it starts, what it refuses, and how it
+// stops when a signal says so.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+
+#include "base/clock.h"
+#include "tests/support/process.h"
+#include "tests/support/raw_client.h"
+
+namespace mneme {
+namespace {
+
+using support::FreePort;
+using support::Process;
+using support::ProcessOptions;
+using support::RawClient;
+using support::ServedProcess;
+
+ProcessOptions Serve(std::vector<std::string> arguments,
+                     std::vector<std::string> environment = {}) {
+  arguments.insert(arguments.begin(), {MNEME_ON_FAKE, "serve"});
+  return {.arguments = std::move(arguments), .environment = std::move(environment)};
+}
+
+TEST(ServeProcessTest, ServesUntilASignalAndExitsWithZero) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    ServedProcess served;
+    RawClient client(served.port());
+    ASSERT_TRUE(client.Send(support::OpenOf(1, "a")));
+    ASSERT_TRUE(client.Receive());
+    const int64_t start_us = RealClock().MonotonicUs();
+    served.process().Signal(signal);
+    EXPECT_EQ(served.process().Wait(), 0) << served.process().Errors();
+    EXPECT_LT(RealClock().MonotonicUs() - start_us, 2'000'000);
+    EXPECT_TRUE(client.AtEnd());
+    EXPECT_FALSE(RawClient(served.port()).connected());
+  }
+}
+
+TEST(ServeProcessTest, FinishesTheAnswerThatASignalMeets) {
+  ServedProcess served({"FAKE_TOKEN_US=5000"});
+  RawClient client(served.port());
+  ASSERT_TRUE(client.Send(support::OpenOf(1, "a")));
+  ASSERT_TRUE(client.Receive());
+  ASSERT_TRUE(client.Send(support::GenerateOf(2, "a", "count 100")));
+  ASSERT_TRUE(client.Receive());
+  served.process().Signal(SIGTERM);
+  const auto events = client.ReceiveAll(2);
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().done().generated_tokens(), 100u);
+  EXPECT_EQ(served.process().Wait(), 0);
+}
+
+TEST(ServeProcessTest, StopsAtOnceAtASecondSignal) {
+  ServedProcess served({"FAKE_TOKEN_US=5000"});
+  RawClient client(served.port());
+  ASSERT_TRUE(client.Send(support::OpenOf(1, "a")));
+  ASSERT_TRUE(client.Receive());
+  v1::Request endless = support::GenerateOf(2, "a", "count 100000");
+  endless.mutable_generate()->set_max_tokens(4096);
+  ASSERT_TRUE(client.Send(endless));
+  ASSERT_TRUE(client.Receive());
+  served.process().Signal(SIGTERM);
+  EXPECT_EQ(served.process().Wait(300), -1) << "it drains";
+  served.process().Signal(SIGTERM);
+  EXPECT_EQ(served.process().Wait(3000), 7);
+}
+
+TEST(ServeProcessTest, RefusesAPortThatIsTaken) {
+  ServedProcess served;
+  Process second(Serve({"--model", "m", "--store", "s", "--port", std::to_string(served.port())}));
+  EXPECT_EQ(second.Wait(), 6);
+  EXPECT_NE(second.Errors().find("is another server running?"), std::string::npos)
+      << second.Errors();
+}
+
+TEST(ServeProcessTest, RefusesAStoreThatIsInUseWithItsOwnCode) {
+  Process process(Serve({"--model", "m", "--store", "in-use"}));
+  EXPECT_EQ(process.Wait(), 5);
+}
+
+TEST(ServeProcessTest, RefusesAnAddressOthersCouldReach) {
+  Process process(Serve({"--model", "m", "--store", "s", "--address", "0.0.0.0"}));
+  EXPECT_EQ(process.Wait(), 6);
+  EXPECT_NE(process.Errors().find("until keys and TLS exist"), std::string::npos);
+}
+
+TEST(ServeProcessTest, WantsAModelAndAStoreAndShowsHow) {
+  Process process(Serve({}));
+  EXPECT_EQ(process.Wait(), 2);
+  EXPECT_NE(process.Errors().find("mneme serve --model"), std::string::npos);
+}
+
+TEST(ServeProcessTest, NamesFileAndLineOfAnUnknownKey) {
+  const std::string file = ::testing::TempDir() + "mneme_unknown_" + std::to_string(getpid());
+  std::ofstream(file) << "model_dir: \"m\"\nstoredir: \"s\"\n";
+  Process process(Serve({"--config", file}));
+  EXPECT_EQ(process.Wait(), 2);
+  EXPECT_NE(process.Errors().find(file + ":2:"), std::string::npos) << process.Errors();
+  std::remove(file.c_str());
+}
+
+TEST(ServeProcessTest, PrintsTheSettingsInForceAndWhereTheyComeFrom) {
+  const std::string file = ::testing::TempDir() + "mneme_check_" + std::to_string(getpid());
+  std::ofstream(file) << "model_dir: \"m\"\nscheduler { step_ms: 20 batch_max: 2 }\n";
+  Process process(Serve({"--config", file, "--check-config", "--port", "7500"},
+                        {"MNEME_SCHEDULER_STEP_MS=30"}));
+  EXPECT_EQ(process.Wait(), 0) << process.Errors();
+  const std::string output = process.Output();
+  const auto says = [&output](const std::string& setting, const std::string& origin) {
+    const size_t at = output.find(setting);
+    return at != output.npos &&
+           output.substr(at, output.find('\n', at) - at).ends_with("# " + origin);
+  };
+  EXPECT_TRUE(says("model_dir = \"m\"", file + ":1")) << output;
+  EXPECT_TRUE(says("scheduler.step_ms = 30", "environment MNEME_SCHEDULER_STEP_MS")) << output;
+  EXPECT_TRUE(says("scheduler.batch_max = 2", file + ":2")) << output;
+  EXPECT_TRUE(says("listen.port = 7500", "flag --listen.port")) << output;
+  EXPECT_TRUE(says("memory.readers = 8", "default")) << output;
+  std::remove(file.c_str());
+}
+
+TEST(ServeProcessTest, RefusesCommandsAndFlagsItDoesNotKnow) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{MNEME_ON_FAKE, "sreve"},
+        {MNEME_ON_FAKE, "serve", "--prot", "1"},
+        {MNEME_ON_FAKE, "chat"},
+        {MNEME_ON_FAKE, "session"},
+        {MNEME_ON_FAKE}}) {
+    Process process({.arguments = arguments});
+    EXPECT_EQ(process.Wait(), 2) << arguments.back();
+    EXPECT_FALSE(process.Errors().empty());
+  }
+}
+
+TEST(ServeProcessTest, TeachesWithExamplesWhenAskedForHelp) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{MNEME_ON_FAKE, "--help"},
+        {MNEME_ON_FAKE, "serve", "--help"},
+        {MNEME_ON_FAKE, "chat", "--help"},
+        {MNEME_ON_FAKE, "session", "--help"}}) {
+    Process process({.arguments = arguments});
+    EXPECT_EQ(process.Wait(), 0);
+    EXPECT_NE(process.Output().find("  mneme "), std::string::npos) << process.Output();
+  }
+}
+
+}  // namespace
+}  // namespace mneme

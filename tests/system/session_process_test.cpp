@@ -1,0 +1,81 @@
+// The real `mneme session` against the real `mneme serve` with the service that echoes.
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "proto/mneme/v1/event.pb.h"
+#include "tests/support/process.h"
+
+namespace mneme {
+namespace {
+
+using support::Process;
+using support::ServedProcess;
+
+class SessionProcessTest : public ::testing::Test {
+ protected:
+  struct Ran {
+    int exit_code = 0;
+    std::string output;
+    std::string errors;
+  };
+  Ran Run(std::vector<std::string> arguments, const std::string& input = "") {
+    arguments.insert(arguments.begin(), MNEME_ON_FAKE);
+    arguments.insert(arguments.end(), {"--server", served_.address()});
+    Process process({.arguments = arguments, .input = input});
+    const int exit_code = process.Wait();
+    return {exit_code, process.Output(), process.Errors()};
+  }
+
+  ServedProcess served_;
+};
+
+TEST_F(SessionProcessTest, ListsWhatThereIs) {
+  EXPECT_NE(Run({"session", "ls"}).errors.find("no sessions yet"), std::string::npos);
+  ASSERT_EQ(Run({"chat", "harbour"}, "one\ntwo\n").exit_code, 0);
+  ASSERT_EQ(Run({"chat", "attic"}, "one\n").exit_code, 0);
+  const Ran list = Run({"session", "ls"});
+  EXPECT_EQ(list.exit_code, 0);
+  const size_t attic = list.output.find("attic ");
+  const size_t harbour = list.output.find("harbour ");
+  ASSERT_NE(harbour, list.output.npos) << list.output;
+  EXPECT_LT(attic, harbour);
+  for (const char* word : {"SESSION", "TURNS", "TOKENS", "HOST", "LAST USED", "READER", "native"})
+    EXPECT_NE(list.output.find(word), list.output.npos) << word;
+  const Ran json = Run({"session", "ls", "--json"});
+  std::istringstream lines(json.output);
+  std::vector<v1::SessionSummary> sessions;
+  for (std::string line; std::getline(lines, line);) {
+    v1::SessionSummary session;
+    ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(line, &session).ok()) << line;
+    sessions.push_back(session);
+  }
+  ASSERT_EQ(sessions.size(), 2u);
+  EXPECT_EQ(sessions[1].head().turn(), 2u);
+}
+
+TEST_F(SessionProcessTest, ShowsCountersAndTheTranscript) {
+  ASSERT_EQ(Run({"chat", "harbour"}, "the blue stone\n").exit_code, 0);
+  const Ran show = Run({"session", "show", "harbour", "--transcript"});
+  EXPECT_EQ(show.exit_code, 0);
+  EXPECT_NE(show.output.find("turns                 1"), show.output.npos) << show.output;
+  EXPECT_NE(show.output.find("--- turn 1, "), show.output.npos);
+  EXPECT_NE(show.output.find("user: the blue stone"), show.output.npos);
+  EXPECT_NE(show.output.find("assistant: you said: the blue stone"), show.output.npos);
+}
+
+TEST_F(SessionProcessTest, RemovesOneAndFindsItNoMore) {
+  ASSERT_EQ(Run({"chat", "harbour"}, "one\n").exit_code, 0);
+  const Ran removed = Run({"session", "rm", "harbour", "--yes"});
+  EXPECT_EQ(removed.exit_code, 0);
+  EXPECT_EQ(removed.output, "removed harbour, 1 turns\n");
+  for (const char* command : {"show", "rm"}) {
+    const Ran gone = Run({"session", command, "harbour"});
+    EXPECT_EQ(gone.exit_code, 3) << command;
+    EXPECT_NE(gone.errors.find("(not_found)"), gone.errors.npos) << gone.errors;
+  }
+}
+
+}  // namespace
+}  // namespace mneme
