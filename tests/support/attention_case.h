@@ -1,0 +1,166 @@
+// One session's keys and values around an attention layer, random and seeded, and the layer's
+// definition written out in double: every key, every weight, no blocks.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "tests/support/dense_reference.h"
+#include "tests/support/random_floats.h"
+
+namespace mneme::support {
+
+struct AttentionSizes {
+  int query_heads = 1;
+  int kv_heads = 1;
+  int head_dim = 1;
+  int rotary_dim = 0;
+  int chunk_tokens = 64;
+  int chunks = 0;  // closed pages
+  int open = 0;    // tokens in the open page already
+  kernels::Dtype kv_dtype = kernels::Dtype::kF16;
+};
+
+class AttentionSession {
+ public:
+  AttentionSession(const AttentionSizes& sizes, uint64_t seed) : sizes_(sizes), random_(seed) {
+    shape.query_heads = sizes.query_heads;
+    shape.kv_heads = sizes.kv_heads;
+    shape.head_dim = sizes.head_dim;
+    shape.rotary_dim = sizes.rotary_dim;
+    shape.rope_theta = 1e7;
+    shape.chunk_tokens = sizes.chunk_tokens;
+    const int64_t page = int64_t{2} * sizes.kv_heads * sizes.chunk_tokens * sizes.head_dim;
+    for (int c = 0; c < sizes.chunks; ++c)
+      pages_.emplace_back(1, page, sizes.kv_dtype, random_.Many(page, 2.0f));
+    for (const StoredMatrix& stored : pages_) page_bytes_.push_back(stored.view().bytes);
+    for (const std::byte*& bytes : page_bytes_) {
+      kernels::ChunkView chunk;
+      chunk.kv = &bytes;
+      chunks_.push_back(chunk);
+    }
+    for (const kernels::ChunkView& chunk : chunks_) chunk_pointers_.push_back(&chunk);
+    // Places that no token has reached hold NaN: reading one shows.
+    key.assign(static_cast<size_t>(page / 2), std::numeric_limits<float>::quiet_NaN());
+    value = key;
+    for (int64_t g = 0; g < sizes.kv_heads; ++g) {
+      for (int64_t i = 0; i < int64_t{sizes.open} * sizes.head_dim; ++i) {
+        const int64_t at = g * sizes.chunk_tokens * sizes.head_dim + i;
+        key[static_cast<size_t>(at)] = random_.Next(2.0f);
+        value[static_cast<size_t>(at)] = random_.Next(2.0f);
+      }
+    }
+  }
+  AttentionSession(const AttentionSession&) = delete;
+
+  int position() const { return sizes_.chunks * sizes_.chunk_tokens + sizes_.open; }
+
+  kernels::SessionView view() {
+    open_ = {key.data(), value.data()};
+    kernels::SessionView session;
+    session.open_kv = &open_;
+    session.chunks = chunk_pointers_.data();
+    session.chunk_count = sizes_.chunks;
+    return session;
+  }
+
+  // What the layer gives for consecutive tokens from position() on; `projected` has one row each.
+  Doubles Reference(const std::vector<float>& projected, const std::vector<float>& q_norm,
+                    const std::vector<float>& k_norm, double epsilon) const {
+    const int e = shape.head_dim;
+    const int group = shape.query_heads / shape.kv_heads;
+    const int width = shape.projected_width();
+    const auto rows = static_cast<int>(projected.size()) / width;
+    Doubles out;
+    for (int row = 0; row < rows; ++row) {
+      for (int h = 0; h < shape.query_heads; ++h) {
+        const Doubles q = Turned(projected, row * width + 2 * h * e, q_norm, epsilon, row);
+        Doubles scores;
+        Doubles values;
+        for (int t = 0; t <= position() + row; ++t) {
+          const Doubles k = KeyAt(t, h / group, projected, k_norm, epsilon);
+          const Doubles v = ValueAt(t, h / group, projected);
+          double dot = 0;
+          for (int i = 0; i < e; ++i) dot += q[static_cast<size_t>(i)] * k[static_cast<size_t>(i)];
+          scores.push_back(dot / std::sqrt(static_cast<double>(e)));
+          values.insert(values.end(), v.begin(), v.end());
+        }
+        double largest = scores[0];
+        for (const double score : scores) largest = std::max(largest, score);
+        double total = 0;
+        for (double& score : scores) total += score = std::exp(score - largest);
+        for (int i = 0; i < e; ++i) {
+          double sum = 0;
+          for (size_t t = 0; t < scores.size(); ++t)
+            sum += scores[t] * values[t * static_cast<size_t>(e) + static_cast<size_t>(i)];
+          const auto gate = static_cast<size_t>(row * width + (2 * h + 1) * e + i);
+          out.push_back(sum / total * SigmoidOf(static_cast<double>(projected[gate])));
+        }
+      }
+    }
+    return out;
+  }
+
+  kernels::AttentionShape shape;
+  std::vector<float> key;    // the open page, [Hkv, T, E]
+  std::vector<float> value;  // likewise
+
+ private:
+  // Norm and rotation of the head that starts at `from`, for the row-th token from position().
+  Doubles Turned(const std::vector<float>& projected, int from, const std::vector<float>& norm,
+                 double epsilon, int row) const {
+    Doubles head(projected.begin() + from, projected.begin() + from + shape.head_dim);
+    head = ZeroCentredNormOf(head, norm, epsilon);
+    const int half = shape.rotary_dim / 2;
+    for (int i = 0; i < half; ++i) {
+      const double angle =
+          (position() + row) * std::pow(shape.rope_theta, -2.0 * i / shape.rotary_dim);
+      double& a = head[static_cast<size_t>(i)];
+      double& b = head[static_cast<size_t>(half + i)];
+      const double turned = a * std::cos(angle) - b * std::sin(angle);
+      b = b * std::cos(angle) + a * std::sin(angle);
+      a = turned;
+    }
+    return head;
+  }
+
+  Doubles Stored(int t, int g, int half) const {
+    const int tokens = shape.chunk_tokens;
+    const int e = shape.head_dim;
+    const int chunk = t / tokens;
+    const std::vector<float>& from = chunk < sizes_.chunks
+                                         ? pages_[static_cast<size_t>(chunk)].floats()
+                                         : (half == 0 ? key : value);
+    const int first = chunk < sizes_.chunks ? half * shape.kv_heads + g : g;
+    const auto at = from.begin() + (first * tokens + t % tokens) * e;
+    return {at, at + e};
+  }
+
+  Doubles KeyAt(int t, int g, const std::vector<float>& projected, const std::vector<float>& norm,
+                double epsilon) const {
+    if (t < position()) return Stored(t, g, 0);
+    const int row = t - position();
+    const int from = row * shape.projected_width() + (2 * shape.query_heads + g) * shape.head_dim;
+    return Turned(projected, from, norm, epsilon, row);
+  }
+
+  Doubles ValueAt(int t, int g, const std::vector<float>& projected) const {
+    if (t < position()) return Stored(t, g, 1);
+    const int from = (t - position()) * shape.projected_width() +
+                     (2 * shape.query_heads + shape.kv_heads + g) * shape.head_dim;
+    return {projected.begin() + from, projected.begin() + from + shape.head_dim};
+  }
+
+  AttentionSizes sizes_;
+  RandomFloats random_;
+  std::vector<StoredMatrix> pages_;
+  std::vector<const std::byte*> page_bytes_;
+  std::vector<kernels::ChunkView> chunks_;
+  std::vector<const kernels::ChunkView*> chunk_pointers_;
+  kernels::OpenKv open_;
+};
+
+}  // namespace mneme::support
