@@ -74,30 +74,40 @@ class AttentionSession {
     const int group = shape.query_heads / shape.kv_heads;
     const int width = shape.projected_width();
     const auto rows = static_cast<int>(projected.size()) / width;
+    std::vector<Doubles> keys;  // [tokens, Hkv]
+    std::vector<Doubles> values;
+    for (int t = 0; t < position() + rows; ++t) {
+      for (int g = 0; g < shape.kv_heads; ++g) {
+        keys.push_back(KeyAt(t, g, projected, k_norm, epsilon));
+        values.push_back(ValueAt(t, g, projected));
+      }
+    }
     Doubles out;
     for (int row = 0; row < rows; ++row) {
       for (int h = 0; h < shape.query_heads; ++h) {
         const Doubles q = Turned(projected, row * width + 2 * h * e, q_norm, epsilon, row);
+        const auto place = [&](size_t t) {
+          return t * static_cast<size_t>(shape.kv_heads) + static_cast<size_t>(h / group);
+        };
         Doubles scores;
-        Doubles values;
         for (int t = 0; t <= position() + row; ++t) {
-          const Doubles k = KeyAt(t, h / group, projected, k_norm, epsilon);
-          const Doubles v = ValueAt(t, h / group, projected);
+          const Doubles& k = keys[place(static_cast<size_t>(t))];
           double dot = 0;
-          for (int i = 0; i < e; ++i) dot += q[static_cast<size_t>(i)] * k[static_cast<size_t>(i)];
+          for (size_t i = 0; i < k.size(); ++i) dot += q[i] * k[i];
           scores.push_back(dot / std::sqrt(static_cast<double>(e)));
-          values.insert(values.end(), v.begin(), v.end());
         }
         double largest = scores[0];
         for (const double score : scores) largest = std::max(largest, score);
         double total = 0;
         for (double& score : scores) total += score = std::exp(score - largest);
+        Doubles sums(static_cast<size_t>(e), 0.0);
+        for (size_t t = 0; t < scores.size(); ++t) {
+          for (size_t i = 0; i < sums.size(); ++i) sums[i] += scores[t] * values[place(t)][i];
+        }
         for (int i = 0; i < e; ++i) {
-          double sum = 0;
-          for (size_t t = 0; t < scores.size(); ++t)
-            sum += scores[t] * values[t * static_cast<size_t>(e) + static_cast<size_t>(i)];
           const auto gate = static_cast<size_t>(row * width + (2 * h + 1) * e + i);
-          out.push_back(sum / total * SigmoidOf(static_cast<double>(projected[gate])));
+          out.push_back(sums[static_cast<size_t>(i)] / total *
+                        SigmoidOf(static_cast<double>(projected[gate])));
         }
       }
     }
