@@ -4,6 +4,7 @@
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/dense.h"
 #include "kernels/embed.h"
+#include "kernels/gdn.h"
 #include "kernels/gemm.h"
 #include "kernels/sample.h"
 
@@ -27,10 +28,18 @@ KernelTable MakeCpuKernels() {
   table.pack_weights = cpu::PanelMatrix::Pack;
   table.embed = cpu::Embed;
   table.project_in = cpu::ProjectIn;
+  table.gdn_prepare = cpu::GdnPrepare;
+  table.route = cpu::Route;
+  table.gdn_read = cpu::GdnRead;
   table.attention = cpu::Attention;
   table.project_out = cpu::ProjectOut;
   table.mlp = cpu::Mlp;
   table.logits_sample = cpu::LogitsSample;
+  table.represent = cpu::Represent;
+  table.index = cpu::Index;
+  table.seal = cpu::Seal;
+  table.fold = cpu::Fold;
+  table.fold_pages = cpu::FoldPages;
   return table;
 }
 

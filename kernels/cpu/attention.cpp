@@ -7,10 +7,10 @@
 
 #include "kernels/activation.h"
 #include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/row_loops.h"
 #include "kernels/gemm.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
-#include "kernels/vector.h"
 
 namespace mneme::kernels::cpu {
 namespace {
@@ -92,7 +92,7 @@ void LoadClosed(const Attend& op, const ChunkView& chunk, int64_t head, int64_t 
     const std::byte* from = page + static_cast<size_t>(index) * BytesOf(op.args.kv_dtype);
     float* to = half == 0 ? block.keys : block.values;
     if (op.args.kv_dtype == Dtype::kF16) {
-      WidenF16(from, tokens * e, to);
+      F16ToF32Row(reinterpret_cast<const uint16_t*>(from), tokens * e, to);
     } else {
       std::memcpy(to, from, static_cast<size_t>(tokens * e) * sizeof(float));
     }
@@ -183,12 +183,14 @@ void DecodeTask(const Attend& op, int64_t row, int64_t head, float* scratch) {
   const float* queries = op.queries + row * op.query_width() + head * group * e;
   ForEachBlock(op, session, head, place.position % op.shape().chunk_tokens, block,
                [&](int64_t tokens, int64_t) {
+                 const int count = static_cast<int>(tokens);
+                 const int width = static_cast<int>(e);
                  for (int64_t h = 0; h < group; ++h) {
-                   DotRows(queries + h * e, block.keys, e, tokens, e, op.scale(), scores);
+                   DotRows(block.keys, e, count, width, queries + h * e, scores);
+                   ScaleRow(scores, op.scale(), count, scores);
                    const float shrink = running[h].Take(scores, tokens);
-                   float* sum = sums + h * e;
-                   for (int64_t i = 0; i < e; ++i) sum[i] *= shrink;
-                   AddRows(scores, block.values, e, tokens, e, sum);
+                   ScaleRow(sums + h * e, shrink, width, sums + h * e);
+                   AddRows(block.values, e, count, width, scores, sums + h * e);
                  }
                });
   for (int64_t h = 0; h < group; ++h)
@@ -240,8 +242,7 @@ void PieceTask(const Attend& op, const Piece& piece, int64_t head, float* scratc
         const int64_t visible =
             first < 0 ? tokens : std::clamp<int64_t>(first_place + r + 1 - first, 0, tokens);
         const float shrink = running[h * kPieceTokens + r].Take(scores + r * kKeyBlock, visible);
-        if (shrink == 1.0f) continue;
-        for (int64_t i = 0; i < e; ++i) sum[i] *= shrink;
+        if (shrink != 1.0f) ScaleRow(sum, shrink, static_cast<int>(e), sum);
       }
       add.c = sums + h * kPieceTokens * e;
       Multiply(add);

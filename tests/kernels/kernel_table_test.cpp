@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
+
 namespace mneme::kernels {
 namespace {
 
@@ -14,6 +17,16 @@ TEST(KernelTableTest, RefusesStreamsWithoutThreads) {
     EXPECT_EQ(stream.error().message(),
               "make stream: " + std::to_string(threads) + " threads, at most 1024");
   }
+}
+
+TEST(KernelTableTest, LeavesNoEntryOut) {
+  // Every member after the name is a pointer to a function.
+  const KernelTable& table = CpuKernels();
+  constexpr size_t kEntries = (sizeof(KernelTable) - sizeof(table.name)) / sizeof(void*);
+  void* entries[kEntries];
+  std::memcpy(entries, reinterpret_cast<const std::byte*>(&table) + sizeof(table.name),
+              sizeof(entries));
+  for (size_t i = 0; i < kEntries; ++i) EXPECT_NE(entries[i], nullptr) << "entry " << i;
 }
 
 TEST(KernelTableTest, RunsAnEntryOnAStreamOfItsOwn) {

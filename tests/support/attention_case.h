@@ -36,7 +36,12 @@ class AttentionSession {
     const int64_t page = int64_t{2} * sizes.kv_heads * sizes.chunk_tokens * sizes.head_dim;
     for (int c = 0; c < sizes.chunks; ++c)
       pages_.emplace_back(1, page, sizes.kv_dtype, random_.Many(page, 2.0f));
-    for (const StoredMatrix& stored : pages_) page_bytes_.push_back(stored.view().bytes);
+    for (const StoredMatrix& stored : pages_) {
+      const kernels::TensorView view = stored.view();
+      aligned_.emplace_back((view.size_bytes() + 7) / 8);  // pages are aligned in every tier
+      std::memcpy(aligned_.back().data(), view.bytes, view.size_bytes());
+      page_bytes_.push_back(reinterpret_cast<const std::byte*>(aligned_.back().data()));
+    }
     for (const std::byte*& bytes : page_bytes_) {
       kernels::ChunkView chunk;
       chunk.kv = &bytes;
@@ -167,6 +172,7 @@ class AttentionSession {
   AttentionSizes sizes_;
   RandomFloats random_;
   std::vector<StoredMatrix> pages_;
+  std::vector<std::vector<uint64_t>> aligned_;  // the pages' bytes
   std::vector<const std::byte*> page_bytes_;
   std::vector<kernels::ChunkView> chunks_;
   std::vector<const kernels::ChunkView*> chunk_pointers_;
