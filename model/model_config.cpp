@@ -242,14 +242,10 @@ Status ReadTied(ModelConfig& config, const json::object& top, const json::object
       return Fail(ErrorCode::kCorruption,
                   "{}: tie_word_embeddings: expected true or false, found {}", kConfigName,
                   Found(value));
-    if (first != nullptr && *first != *flag)
-      return Fail(ErrorCode::kInvalidArgument,
-                  "{}: tie_word_embeddings: expected the same at the top and in text_config, found "
-                  "{} and {}",
-                  kConfigName, *first, *flag);
+    config.tied_unsure = config.tied_unsure || (first != nullptr && *first != *flag);
     first = flag;
   }
-  config.tied = first != nullptr && *first;
+  config.tied = config.tied_unsure || (first != nullptr && *first);
   return {};
 }
 

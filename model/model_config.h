@@ -56,6 +56,8 @@ struct ModelConfig {
   int positions_max = 0;  // max_position_embeddings
   float epsilon = 0;      // of every RMSNorm
   bool tied = false;      // the head is the embedding
+  // The top and text_config contradict each other on that; whether lm_head.weight is there decides.
+  bool tied_unsure = false;
   // Where generation ends: eos_token_id of config.json and generation_config.json, each id once, in
   // rising order. The tokenizer may add its own.
   std::vector<int32_t> eos_ids;

@@ -32,7 +32,8 @@ class Loader {
     MNEME_TRY(Take(weights_.embedding, Named(kEmbedding), {U(config_.vocab), U(config_.hidden)}));
     MNEME_TRY(Take(weights_.final_norm, Named("norm.weight"), {U(config_.hidden)}));
     weights_.head = weights_.embedding;
-    if (!config_.tied)
+    const bool stored = folder_.Find(kHead).tensor != nullptr;
+    if (config_.tied_unsure ? stored : !config_.tied)
       MNEME_TRY(Take(weights_.head, std::string(kHead), {U(config_.vocab), U(config_.hidden)}));
     weights_.layers.resize(config_.layers.size());
     for (size_t layer = 0; layer < config_.layers.size(); ++layer) MNEME_TRY(LoadLayer(layer));

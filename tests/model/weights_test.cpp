@@ -80,6 +80,17 @@ TEST(WeightsTest, TiesTheHeadAndSkipsVisionAndMtp) {
   EXPECT_EQ(loaded->weights.stored_bytes, 4 * plain->weights.parameters);
 }
 
+TEST(WeightsTest, LetsTheFileDecideWhereTheConfigurationContradictsItself) {
+  const std::string config =
+      TinyConfig(R"(,"text_config":{"tie_word_embeddings":true},"tie_word_embeddings":false)");
+  const auto with_head = LoadTensors(TinyTensors(), config);
+  ASSERT_TRUE(with_head) << with_head.error().message();
+  EXPECT_NE(with_head->weights.head.bytes, with_head->weights.embedding.bytes);
+  const auto without = LoadTensors(TinyTensors("model.", "BF16", /*tied=*/true), config);
+  ASSERT_TRUE(without) << without.error().message();
+  EXPECT_EQ(without->weights.head.bytes, without->weights.embedding.bytes);
+}
+
 TEST(WeightsTest, LoadsFromShards) {
   const ScratchFolder folder;
   TestTensors shards[2];
