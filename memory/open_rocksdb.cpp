@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/metadata.h>
 #include <rocksdb/options.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
+#include <cstdio>
 #include <filesystem>
 
 #include "base/log.h"
@@ -26,6 +29,22 @@ bool CanDirectIo(const std::string& path) {
   ::unlink(probe.c_str());
   return file.open();
 }
+
+// RocksDB's own LOG file lies on the disk it reports on, and the second line it cannot write there
+// ends the process (an assertion Debian's build keeps). So its errors go to our log instead.
+class ForwardingLogger : public rocksdb::Logger {
+ public:
+  ForwardingLogger() : Logger(rocksdb::InfoLogLevel::ERROR_LEVEL) {}
+  using rocksdb::Logger::Logv;
+
+  void Logv(const char* format, va_list arguments) override {
+    char text[512];
+    if (std::vsnprintf(text, sizeof(text), format, arguments) <= 0) return;
+    std::string_view line(text);
+    while (line.ends_with('\n')) line.remove_suffix(1);
+    MNEME_LOG(kWarning, "rocksdb", "text=\"{}\"", line);
+  }
+};
 
 void SetBlobOptions(rocksdb::Options* db) {
   db->enable_blob_files = true;
@@ -57,8 +76,7 @@ rocksdb::Options OptionsFor(const DatabaseOptions& options) {
   db.max_open_files = 512;
   db.stats_dump_period_sec = 0;
   db.stats_persist_period_sec = 0;
-  db.info_log_level = rocksdb::InfoLogLevel::ERROR_LEVEL;
-  db.keep_log_file_num = 2;
+  db.info_log = std::make_shared<ForwardingLogger>();
   db.compression = rocksdb::kNoCompression;
   db.use_direct_reads = options.direct_io;
   db.use_direct_io_for_flush_and_compaction = options.direct_io;

@@ -6,7 +6,8 @@
 //   * MultiGet over blob files may return wrong values beside an error: we never call it;
 //   * an explicit SyncWAL makes log tracking refuse a sound store: we sync through write options
 //   only;
-//   * after a failed flush it may try again and succeed by itself: switched off.
+//   * after a failed flush it may try again and succeed by itself: switched off;
+//   * its LOG file on a full disk ends the process by an assertion: it writes into our log instead.
 //
 // Threads:  any, one open at a time per folder
 // Errors:   kCorruption   damaged, missing or short files; the message names them

@@ -50,8 +50,10 @@ std::vector<Result<Committed>> RocksdbTurnStore::Commit(std::span<const LogEntry
   if (stage.empty()) return results;
   if (const Status written = stage.Write(); !written) {
     const bool full = written.error().reason() == Reason::kStoreFull;
-    if (!full) failed_.store(true, std::memory_order_release);
-    MNEME_LOG(kError, "log_write", "full={} error=\"{}\"", full, written.error().message());
+    if (!full) {
+      failed_.store(true, std::memory_order_release);
+      MNEME_LOG(kError, "log_write", "error=\"{}\"", written.error().message());
+    }
     const Error error = full ? written.error()
                              : Error(Reason::kOutcomeUnknown,
                                      written.error().message() + "; ask again after a reopen");

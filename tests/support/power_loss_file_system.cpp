@@ -65,12 +65,9 @@ class TrackedFile : public rocksdb::FSWritableFileOwnerWrapper {
   IOStatus Close(const IOOptions& options, IODebugContext* debug) override {
     return target()->Close(options, debug);
   }
-  IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
-    return Flushed([&] { return target()->Sync(options, debug); });
-  }
-  IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
-    return Flushed([&] { return target()->Fsync(options, debug); });
-  }
+  // The machine itself stays on, so nothing needs to reach its disk.
+  IOStatus Sync(const IOOptions&, IODebugContext*) override { return Flushed(); }
+  IOStatus Fsync(const IOOptions&, IODebugContext*) override { return Flushed(); }
 
  private:
   IOStatus Grown(IOStatus status, uint64_t bytes) {
@@ -78,18 +75,12 @@ class TrackedFile : public rocksdb::FSWritableFileOwnerWrapper {
     if (status.ok()) system_->files_[path_].bytes += bytes;
     return status;
   }
-  template <typename Flush>
-  IOStatus Flushed(const Flush& flush) {
+  IOStatus Flushed() {
     if (IOStatus may = system_->MayFlush(); !may.ok()) return may;
-    uint64_t before = 0;
-    {
-      const std::lock_guard lock(system_->mutex_);
-      before = system_->files_[path_].bytes;
-    }
-    IOStatus status = flush();
     const std::lock_guard lock(system_->mutex_);
-    if (status.ok()) system_->files_[path_].flushed_bytes = before;
-    return status;
+    auto& file = system_->files_[path_];
+    file.flushed_bytes = file.bytes;
+    return IOStatus::OK();
   }
 
   PowerLossFileSystem* system_;
@@ -102,19 +93,17 @@ class TrackedFolder : public rocksdb::FSDirectoryWrapper {
                 std::unique_ptr<rocksdb::FSDirectory>&& folder)
       : FSDirectoryWrapper(std::move(folder)), system_(system), path_(std::move(path)) {}
 
-  IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
-    return Flushed(FSDirectoryWrapper::Fsync(options, debug));
-  }
-  IOStatus FsyncWithDirOptions(const IOOptions& options, IODebugContext* debug,
-                               const rocksdb::DirFsyncOptions& folder_options) override {
-    return Flushed(FSDirectoryWrapper::FsyncWithDirOptions(options, debug, folder_options));
+  IOStatus Fsync(const IOOptions&, IODebugContext*) override { return Flushed(); }
+  IOStatus FsyncWithDirOptions(const IOOptions&, IODebugContext*,
+                               const rocksdb::DirFsyncOptions&) override {
+    return Flushed();
   }
 
  private:
-  IOStatus Flushed(IOStatus status) {
+  IOStatus Flushed() {
     if (IOStatus may = system_->MayFlush(); !may.ok()) return may;
-    if (status.ok()) system_->FolderFlushed(path_);
-    return status;
+    system_->FolderFlushed(path_);
+    return IOStatus::OK();
   }
 
   PowerLossFileSystem* system_;
