@@ -11,6 +11,10 @@
 // These are the decayed state's rows before and after the token, written without the state:
 // S_i = A_i S_0 + B_i for whatever state S_0 the chunk began with. Exponents are never positive.
 //
+// A decay below e^kDecayDrop is 0: from the first row with c_i below it nothing from before the
+// chunk is left, and uA_i and carry are 0. That is far below what f32 shows beside the rest, and
+// keeps numbers out of the denormal range, where processors are a hundred times slower.
+//
 // Writing is by place, so that the same step again changes nothing.
 // Cost:     reads i rows of K and r i rows of K+V numbers, each once.
 #pragma once
@@ -19,16 +23,18 @@
 
 namespace mneme::kernels {
 
+inline constexpr float kDecayDrop = -40.0f;
+
 struct GdnStepArgs {
-  int key_dim = 0;           // K
-  int value_dim = 0;         // V
-  int heads = 0;             // r
-  int chunk_tokens = 0;      // T
-  int at = 0;                // i, the token's place in the open chunk
-  bool transition = true;    // false: history is never read, so uA is written as 0 and carry is not
-  const float* q = nullptr;  // [K]
-  const float* k = nullptr;  // [K]
-  const float* v = nullptr;  // [r, V]
+  int key_dim = 0;         // K
+  int value_dim = 0;       // V
+  int heads = 0;           // r
+  int chunk_tokens = 0;    // T
+  int at = 0;              // i, the token's place in the open chunk
+  bool transition = true;  // false: history is never read; uA is written as 0, carry means nothing
+  const float* q = nullptr;               // [K]
+  const float* k = nullptr;               // [K]
+  const float* v = nullptr;               // [r, V]
   const float* write_strength = nullptr;  // [r]
   const float* log_decay = nullptr;       // [r]
   float* open_k = nullptr;                // [T, K]

@@ -3,7 +3,8 @@
 //   output <- output + w (carry B)        carry <- carry + w (carry A - carry)
 //
 // from the newest chunk to the oldest. w = 1 is the plain recurrence; a chunk with w = 0 is not
-// read. Where A is not stored it is 0. The scale of a page is applied after the sum.
+// read, and neither is any by a row whose carry is below kCarryDrop throughout: nothing older can
+// show in its output. Where A is not stored it is 0. The scale of a page is applied after the sum.
 //
 // Cost:     K (K+V) numbers a page, converted once for all rows that read it.
 #pragma once
@@ -15,6 +16,9 @@
 #include "kernels/shape.h"
 
 namespace mneme::kernels {
+
+// e^kDecayDrop, as a carry is made of such decays.
+inline constexpr float kCarryDrop = 4.2e-18f;
 
 struct PageReadArgs {
   PageView page;

@@ -1,7 +1,6 @@
 #include "kernels/fold.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/row_loops.h"
@@ -15,7 +14,7 @@ void FoldRows(const FoldRowsArgs& args) {
   const float last = args.c[T - 1];
   for (int t = 0; t < T; ++t) {
     const ptrdiff_t row = static_cast<ptrdiff_t>(t) * K;
-    ScaleRow(args.k + row, std::exp(last - args.c[t]), K, key + row);
+    ScaleRow(args.k + row, DecayOf(last - args.c[t]), K, key + row);
   }
   Multiply(T, V, K, {args.u, width}, {args.state, V}, write, V);
   for (int t = 0; t < T; ++t) {
@@ -23,7 +22,7 @@ void FoldRows(const FoldRowsArgs& args) {
     float* row = write + static_cast<ptrdiff_t>(t) * V;
     for (int d = 0; d < V; ++d) row[d] += u[d];
   }
-  ScaleRow(args.state, std::exp(last), K * V, args.state);
+  ScaleRow(args.state, DecayOf(last), K * V, args.state);
   AddTransposedTimes(K, V, T, {key, K}, {write, V}, 1.0f, args.state, V);
 }
 

@@ -1,10 +1,10 @@
 #include "kernels/gdn_chunk.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/row_loops.h"
+#include "kernels/gdn_step.h"
 
 namespace mneme::kernels::cpu {
 namespace {
@@ -65,7 +65,7 @@ void ReadRowsBefore(const GdnPieceArgs& args, const PieceScratch& parts, const f
   Multiply(2 * kPieceTokens, width - first, at, {parts.weight, T}, {u + first, width},
            parts.before + first, width);
   for (int i = 0; i < args.tokens; ++i) {
-    const float decay = std::exp(c[at + i] - c[at - 1]);
+    const float decay = DecayOf(c[at + i] - c[at - 1]);
     for (const int row : {i, kPieceTokens + i}) {
       float* sum = parts.before + static_cast<ptrdiff_t>(row) * width + first;
       ScaleRow(sum, decay, width - first, sum);
@@ -74,13 +74,10 @@ void ReadRowsBefore(const GdnPieceArgs& args, const PieceScratch& parts, const f
 }
 
 // Row i of the open chunk from `sum` = e^{c_i} [k | 0] + what all earlier rows give.
-void WriteRow(const GdnPieceArgs& args, const float* sum, float beta, const float* v, float* row) {
+void WriteRow(const GdnPieceArgs& args, bool transition, const float* sum, float beta,
+              const float* v, float* row) {
   const int K = args.key_dim;
-  if (args.transition) {
-    for (int d = 0; d < K; ++d) row[d] = -beta * sum[d];
-  } else {
-    std::fill_n(row, K, 0.0f);
-  }
+  for (int d = 0; d < K; ++d) row[d] = transition ? -beta * sum[d] : 0.0f;
   for (int d = 0; d < args.value_dim; ++d) row[K + d] = beta * (v[d] - sum[K + d]);
 }
 
@@ -101,7 +98,8 @@ void RunHead(const GdnPieceArgs& args, const PieceScratch& parts, int head) {
   }
 
   for (int i = 0; i < args.tokens; ++i) {
-    const float decay = std::exp(c[at + i]);
+    const float decay = DecayOf(c[at + i]);
+    const bool transition = args.transition && c[at + i] >= kDecayDrop;
     const auto read = [&](int row, int rows) {
       float* sum = parts.before + static_cast<ptrdiff_t>(row) * width;
       if (args.transition) {
@@ -113,12 +111,12 @@ void RunHead(const GdnPieceArgs& args, const PieceScratch& parts, int head) {
       AddRows(u_piece + first, width, rows, width - first, parts.of_row, sum + first);
       return sum;
     };
-    WriteRow(args, read(i, i), args.write_strength[i * args.head_stride + head],
+    WriteRow(args, transition, read(i, i), args.write_strength[i * args.head_stride + head],
              args.v + i * args.value_stride + static_cast<ptrdiff_t>(head) * V,
              u_piece + static_cast<ptrdiff_t>(i) * width);
     const float* sum = read(kPieceTokens + i, i + 1);
     const ptrdiff_t out = static_cast<ptrdiff_t>(head) * kPieceTokens + i;
-    if (args.transition) std::copy_n(sum, K, args.carry + out * K);
+    for (int d = 0; d < K; ++d) args.carry[out * K + d] = transition ? sum[d] : 0.0f;
     std::copy_n(sum + K, V, args.output + out * V);
   }
 }
@@ -136,10 +134,10 @@ void ChunkTransition(const TransitionArgs& args) {
   const float last = args.c[T - 1];
   for (int t = 0; t < T; ++t) {
     const ptrdiff_t row = static_cast<ptrdiff_t>(t) * K;
-    ScaleRow(args.k + row, std::exp(last - args.c[t]), K, args.scratch + row);
+    ScaleRow(args.k + row, DecayOf(last - args.c[t]), K, args.scratch + row);
   }
   AddTransposedTimes(K, width, T, {args.scratch, K}, {args.u, width}, 0.0f, args.out, width);
-  const float decay = std::exp(last);
+  const float decay = DecayOf(last);
   for (int d = 0; d < K; ++d) args.out[static_cast<ptrdiff_t>(d) * width + d] += decay;
 }
 

@@ -38,6 +38,8 @@ void TurnCarry(const float* a, float scale, float gate, int width, float* carry)
   for (int d = 0; d < width; ++d) carry[d] = keep * carry[d] + take * a[d];
 }
 
+bool IsSpent(const float* carry, int width) { return MagnitudeMax(carry, width) < kCarryDrop; }
+
 // The page's matrix as f32: itself, or converted into `room`.
 const float* AsF32(const std::byte* matrix, Dtype dtype, int64_t count, float* room) {
   if (dtype == Dtype::kF32) return reinterpret_cast<const float*>(matrix);
@@ -55,6 +57,7 @@ void ReadPage(const PageReadArgs& args) {
     float* carry = args.carry + static_cast<ptrdiff_t>(args.row[i]) * K;
     float* output = args.output + static_cast<ptrdiff_t>(args.row[i]) * V;
     const float gate = args.gate[i];
+    if (IsSpent(carry, K)) continue;
     TimesPageMatrix(carry, page.b, page.dtype, K, V, product);
     args.square[i] += AddOutput(product, gate * page.b_scale, V, output);
     if (page.a != nullptr) TimesPageMatrix(carry, page.a, page.dtype, K, K, product);
@@ -64,28 +67,34 @@ void ReadPage(const PageReadArgs& args) {
 
 void ReadPageTogether(const PageReadArgs& args) {
   const PageView& page = args.page;
-  const int K = args.key_dim, V = args.value_dim, n = args.count;
+  const int K = args.key_dim, V = args.value_dim;
   float* matrix = args.scratch;                                      // [K, max(K, V)]
   float* rows = matrix + static_cast<ptrdiff_t>(K) * (K + V);        // [n, K]
   float* product = rows + static_cast<ptrdiff_t>(kPieceTokens) * K;  // [n, max(K, V)]
-  for (int i = 0; i < n; ++i) {
-    std::copy_n(args.carry + static_cast<ptrdiff_t>(args.row[i]) * K, K,
-                rows + static_cast<ptrdiff_t>(i) * K);
+  int entry[kPieceTokens];                                           // which of the args' rows
+  int n = 0;
+  const auto carry_of = [&](int i) { return args.carry + static_cast<ptrdiff_t>(args.row[i]) * K; };
+  for (int i = 0; i < args.count; ++i) {
+    if (IsSpent(carry_of(i), K)) continue;
+    std::copy_n(carry_of(i), K, rows + static_cast<ptrdiff_t>(n) * K);
+    entry[n++] = i;
   }
+  if (n == 0) return;
   const float* b = AsF32(page.b, page.dtype, int64_t{K} * V, matrix);
   Multiply(n, V, K, {rows, K}, {b, V}, product, V);
-  for (int i = 0; i < n; ++i) {
+  for (int m = 0; m < n; ++m) {
+    const int i = entry[m];
     args.square[i] +=
-        AddOutput(product + static_cast<ptrdiff_t>(i) * V, args.gate[i] * page.b_scale, V,
+        AddOutput(product + static_cast<ptrdiff_t>(m) * V, args.gate[i] * page.b_scale, V,
                   args.output + static_cast<ptrdiff_t>(args.row[i]) * V);
   }
   if (page.a != nullptr) {
     const float* a = AsF32(page.a, page.dtype, int64_t{K} * K, matrix);
     Multiply(n, K, K, {rows, K}, {a, K}, product, K);
   }
-  for (int i = 0; i < n; ++i) {
-    TurnCarry(page.a == nullptr ? nullptr : product + static_cast<ptrdiff_t>(i) * K, page.a_scale,
-              args.gate[i], K, args.carry + static_cast<ptrdiff_t>(args.row[i]) * K);
+  for (int m = 0; m < n; ++m) {
+    TurnCarry(page.a == nullptr ? nullptr : product + static_cast<ptrdiff_t>(m) * K, page.a_scale,
+              args.gate[entry[m]], K, carry_of(entry[m]));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/dtype.h"
+#include "kernels/gdn_step.h"
 
 // The instruction sets worth their compile time: AVX-512, AVX2, SSE4 and the baseline on x86.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
@@ -232,18 +233,24 @@ float DotI8Loop(const int8_t* row, int width, const float* x) {
   return sum;
 }
 
+// Not-a-number stays what it is.
+HWY_INLINE V Decay(D d, V x) {
+  const V e = hn::Exp(d, x);
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kDecayDrop)), e);
+}
+
 void DecayWeightsLoop(const float* c, int count, float last, const float* factor, float* out) {
   const D d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const V from = hn::Set(d, last);
   int i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const V decay = hn::Exp(d, hn::Sub(from, Take(d, c + i)));
+    const V decay = Decay(d, hn::Sub(from, Take(d, c + i)));
     hn::StoreU(hn::Mul(decay, Take(d, factor + i)), d, out + i);
   }
   if (i >= count) return;
   const size_t rest = static_cast<size_t>(count - i);
-  const V decay = hn::Exp(d, hn::Sub(from, TakeTail(d, c + i, rest, last)));
+  const V decay = Decay(d, hn::Sub(from, TakeTail(d, c + i, rest, last)));
   StoreTail(d, hn::Mul(decay, TakeTail(d, factor + i, rest)), out + i, rest);
 }
 
@@ -435,6 +442,7 @@ float DotI8(const int8_t* row, int width, const float* x) {
 void DecayWeights(const float* c, int count, float last, const float* factor, float* out) {
   HWY_DYNAMIC_DISPATCH(DecayWeightsLoop)(c, count, last, factor, out);
 }
+float DecayOf(float x) { return x < kDecayDrop ? 0.0f : std::exp(x); }
 float LogMeanExp(const float* score, int count, float scale) {
   return HWY_DYNAMIC_DISPATCH(LogMeanExpLoop)(score, count, scale);
 }

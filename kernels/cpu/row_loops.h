@@ -38,7 +38,10 @@ void AddRowsF16(const uint16_t* rows, int count, int width, const float* weight,
 // row . x with the row in int8.
 float DotI8(const int8_t* row, int width, const float* x);
 
-// out[j] = e^{last - c[j]} factor[j]; c never rises, so no exponent is positive.
+// e^x, x <= 0, and 0 below kDecayDrop (gdn_step.h).
+float DecayOf(float x);
+
+// out[j] = DecayOf(last - c[j]) factor[j]; c never rises, so no exponent is positive.
 void DecayWeights(const float* c, int count, float last, const float* factor, float* out);
 
 // log (1/count sum_j e^{scale score[j]}), count >= 1.

@@ -70,6 +70,18 @@ class RouteCase {
     std::fill(chunks_[Size(index)].groups.begin(), chunks_[Size(index)].groups.end(), nullptr);
   }
 
+  void HideBehindBound(int index) {
+    Chunk& hidden = chunks_[Size(index)];
+    for (size_t i = 0; i < hidden.representatives.size(); ++i) {
+      const bool odd = i / Size(shape_.key_dim) % 2 == 1;
+      hidden.representatives[i] = F32ToF16(odd ? -1000.0f : 1000.0f);
+    }
+    std::fill(hidden.scale.begin(), hidden.scale.end(), 0.0f);
+    std::fill(hidden.radius.begin(), hidden.radius.end(), 0.0f);
+  }
+
+  void SetBias(float bias) { std::fill(bias_.begin(), bias_.end(), bias); }
+
   // Routes in layer 1 of 2 routed and 2 of 3 paged ones.
   void Run(int threads = 1) {
     const int G = shape_.key_heads, M = shape_.pages_max;
@@ -291,6 +303,19 @@ TEST_P(RouteTest, TiesGoToTheNewerChunk) {
   for (int j = 1; j < 10; ++j) c.CopyChunk(0, j);
   c.Run();
   for (int i = 0; i < c.count[0]; ++i) EXPECT_EQ(c.chunk[Size(i)], 9 - i);
+}
+
+TEST_P(RouteTest, ReadsNoRepresentativesThatTheBoundExcludes) {
+  RouteCase c = Make(12);
+  c.HideBehindBound(4);  // its bound is 0, its representatives would open every gate
+  c.SetBias(-6.0f);
+  c.Run();
+  for (size_t list = 0; list < Size(GetParam().rows * GetParam().shape.key_heads); ++list) {
+    for (int i = 0; i < c.count[list]; ++i) {
+      const size_t at = list * Size(GetParam().shape.pages_max) + Size(i);
+      EXPECT_NE(c.chunk[at], 4);
+    }
+  }
 }
 
 TEST_P(RouteTest, WithoutClosedChunksListsAreEmpty) {
