@@ -22,6 +22,10 @@ constexpr size_t kTaskBytes = size_t{32} << 10;
 constexpr int64_t kTileFloats = int64_t{1} << 18;
 constexpr int64_t kTilePanelsMax = 4;
 
+// Tiles of a small matrix at least, so that threads end together: 3 tiles leave one of two threads
+// idle for a third of the time.
+constexpr int64_t kTilesMin = 6;
+
 // The first values of a row or a half of a word, from any stored type.
 float Element(const TensorView& block, int64_t index) {
   const std::byte* at = block.bytes + static_cast<size_t>(index) * BytesOf(block.dtype);
@@ -88,11 +92,11 @@ Result<std::unique_ptr<PackedMatrix>> PanelMatrix::Pack(std::span<const TensorVi
 }
 
 void MultiplyRows(const MatrixProduct& product, Stream& stream) {
+  if (product.rows == 0) return;
   const PanelMatrix& weight = AsPanels(*product.weight);
   const int64_t outputs = product.outputs == 0 ? weight.rows() : product.outputs;
   const int64_t panels = (outputs + kPanelOutputs - 1) / kPanelOutputs;
   const auto group = static_cast<int64_t>(std::max<size_t>(1, kTaskBytes / weight.panel_bytes()));
-  if (product.rows == 0) return;
   AsCpu(stream).pool().Run((panels + group - 1) / group, [&](int64_t task, int) {
     PanelRows args;
     args.dtype = weight.dtype();
@@ -113,13 +117,14 @@ void MultiplyRows(const MatrixProduct& product, Stream& stream) {
 }
 
 void MultiplyPieces(const MatrixProduct& product, Stream& stream) {
-  const PanelMatrix& weight = AsPanels(*product.weight);
   MNEME_CHECK(product.rows % kPieceTokens == 0, "rows {}", product.rows);
+  if (product.rows == 0) return;
+  const PanelMatrix& weight = AsPanels(*product.weight);
   const int64_t outputs = product.outputs == 0 ? weight.rows() : product.outputs;
   const int64_t inputs = weight.cols();
   const int64_t panels = (outputs + kPanelOutputs - 1) / kPanelOutputs;
-  const int64_t tile_panels =
-      std::clamp<int64_t>(kTileFloats / (inputs * kPanelOutputs), 1, kTilePanelsMax);
+  const int64_t tile_panels = std::clamp<int64_t>(
+      std::min(kTileFloats / (inputs * kPanelOutputs), panels / kTilesMin), 1, kTilePanelsMax);
   const int64_t stride = tile_panels * kPanelOutputs;
   CpuStream& cpu = AsCpu(stream);
   cpu.pool().Run((panels + tile_panels - 1) / tile_panels, [&](int64_t task, int thread) {

@@ -55,11 +55,9 @@ HWY_INLINE void SumBlock(const std::byte* panel, int64_t cols, const float* HWY_
         high[v] = hn::Load(d, floats + kPanelOutputs + v * kLanes);
       }
     }
-    if constexpr (kRows == 1) {
-      constexpr int64_t kStep = kPanelOutputs * (kBf16 ? 4 : 8);
-      hwy::Prefetch(panel + pair * kStep + kPrefetchBytes);
-      hwy::Prefetch(panel + pair * kStep + kPrefetchBytes + 64);
-    }
+    constexpr int64_t kStep = kPanelOutputs * (kBf16 ? 4 : 8);
+    hwy::Prefetch(panel + pair * kStep + kPrefetchBytes);
+    hwy::Prefetch(panel + pair * kStep + kPrefetchBytes + 64);
     for (int r = 0; r < kRows; ++r) {
       const auto x_even = hn::Set(d, x[r * x_stride + 2 * pair]);
       const auto x_odd = hn::Set(d, x[r * x_stride + 2 * pair + 1]);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <ostream>
 
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/gemm.h"
@@ -28,6 +29,10 @@ struct Sizes {
   int64_t inner;  // F, and the outputs of project_in
   Dtype dtype;
 };
+
+std::ostream& operator<<(std::ostream& out, const Sizes& sizes) {
+  return out << sizes.width << "x" << sizes.inner << NameOf(sizes.dtype);
+}
 
 // Weights as small as a model's, so that sums stay about one.
 StoredMatrix Weight(int64_t rows, int64_t cols, Dtype dtype, uint64_t seed) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <ostream>
 
 #include "kernels/cpu/cpu_stream.h"
 #include "tests/support/dense_reference.h"
@@ -27,6 +28,10 @@ struct Shape {
   int64_t inputs;
   Dtype dtype;
 };
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.outputs << "x" << shape.inputs << NameOf(shape.dtype);
+}
 
 std::string ShapeName(const ::testing::TestParamInfo<Shape>& param) {
   return std::to_string(param.param.outputs) + "x" + std::to_string(param.param.inputs) +

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <ostream>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -23,6 +24,12 @@ struct AttentionSizes {
   int open = 0;    // tokens in the open page already
   kernels::Dtype kv_dtype = kernels::Dtype::kF16;
 };
+
+// For the names of test cases.
+inline std::ostream& operator<<(std::ostream& out, const AttentionSizes& sizes) {
+  return out << sizes.query_heads << "q" << sizes.kv_heads << "kv" << sizes.head_dim << "x"
+             << sizes.chunk_tokens << "c" << sizes.chunks;
+}
 
 class AttentionSession {
  public:
