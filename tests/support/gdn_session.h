@@ -56,6 +56,20 @@ class GdnSession {
   void Forget(int chunk) { missing_ = chunk; }
 
  private:
+  // A RouteList and the shares, with room for every row.
+  struct Lists {
+    std::vector<int32_t> chunk, count;
+    std::vector<float> gate, share;
+    std::vector<const std::byte*> group;
+  };
+
+  // The listed chunks of the rows whose tokens are at `place`; -1 is padding.
+  Lists MakeLists(const std::vector<int>& place, const GateOf& gate) const;
+
+  // Reads once more into `out`, the step's own output, which must not change; nor may the open
+  // rows.
+  void ReadAgain(const kernels::GdnReadArgs& args, const std::vector<float>& out);
+
   void Step(kernels::RowForm form, const std::vector<kernels::Piece>& pieces, const GateOf& gate,
             bool twice);
   void CloseChunk();
