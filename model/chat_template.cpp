@@ -347,9 +347,8 @@ LogEnd ChatTemplate::EndOf(std::span<const int32_t> tail) const {
   }
   const std::span<const int32_t> turn = tail.subspan(at);
   if (thought_start_ >= 0 && thought_end_ >= 0) {
-    const auto start = std::find(turn.begin(), turn.end(), thought_start_);
-    const bool open =
-        start != turn.end() && std::find(start, turn.end(), thought_end_) == turn.end();
+    bool open = false;
+    for (const int32_t id : turn) open = id == thought_start_ || (open && id != thought_end_);
     return open ? LogEnd::kOpenThought : LogEnd::kOpenTurn;
   }
   // A vocabulary without these as tokens writes them as text.

@@ -199,6 +199,8 @@ TEST(ChatTemplateTest, SeesWhatALogEndsWith) {
   EXPECT_EQ(end("<|im_start|>user\nhel"), LogEnd::kOpenTurn);
   EXPECT_EQ(end("<|im_start|>assistant\n<think>\nhm"), LogEnd::kOpenThought);
   EXPECT_EQ(end("<|im_start|>assistant\n<think>\nhm\n</think>\n\n"), LogEnd::kOpenTurn);
+  EXPECT_EQ(end("<|im_start|>assistant\n<think>a</think>b<think>c"), LogEnd::kOpenThought);
+  EXPECT_EQ(end("<|im_start|>assistant\n<think>a<think>b</think>c"), LogEnd::kOpenTurn);
   EXPECT_EQ(end("<|im_start|>assistant\n<think>\n\n</think>\n\nYes<|endoftext|>"),
             LogEnd::kOpenTurn);
 }
