@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -60,11 +62,11 @@ class LoadedModel {
  public:
   // Packs `weights` for `kernels`. The reader must be one the router file allows: kInvalidArgument
   // names what is missing.
-  static Result<std::unique_ptr<LoadedModel>> Make(const ModelConfig& config,
-                                                   const Weights& weights,
-                                                   const RouterWeights& router,
-                                                   memory::Reader reader, kernels::Dtype page_dtype,
-                                                   const kernels::KernelTable& kernels);
+  // `progress`, where given, is called with parts done and parts in all.
+  static Result<std::unique_ptr<LoadedModel>> Make(
+      const ModelConfig& config, const Weights& weights, const RouterWeights& router,
+      memory::Reader reader, kernels::Dtype page_dtype, const kernels::KernelTable& kernels,
+      const std::function<void(int done, int total)>& progress = {});
 
   const ModelConfig& config() const { return config_; }
   const memory::MemoryLayout& layout() const { return layout_; }
@@ -83,6 +85,8 @@ class LoadedModel {
 
  private:
   LoadedModel() = default;
+  Status TakeHead(const Weights& weights, const kernels::KernelTable& kernels);
+  void TakeHistory(const RouterWeights& router);
 
   ModelConfig config_;
   memory::MemoryLayout layout_;
@@ -92,7 +96,7 @@ class LoadedModel {
   kernels::TensorView embedding_;
   std::unique_ptr<kernels::PackedMatrix> head_;  // [vocab, D]
   std::vector<kernels::PoolWeights> pool_;       // [routed layers]
-  std::vector<std::vector<float>> mixing_;       // [paged layers] of [blocks, blocks]
+  std::vector<std::vector<float>> mixing_;       // [paged layers] of [blocks, blocks] or empty
   uint32_t mixing_blocks_ = 0;
   float theta_ = 0;
 };

@@ -1,0 +1,74 @@
+#include "model/local_session.h"
+
+#include <algorithm>
+
+namespace mneme::model {
+namespace {
+
+// Tokens of one slice: a chunk at most, since nobody else waits.
+constexpr int kSliceTokensMax = 256;
+
+}  // namespace
+
+Result<std::unique_ptr<LocalModel>> LocalModel::Load(const LocalModelOptions& options) {
+  auto folder = ModelFolder::Open(options.folder);
+  MNEME_TRY(folder);
+  auto reader = folder->ChooseReader(options.reader);
+  MNEME_TRY(reader);
+  MNEME_TRY(folder->CheckFitsMachine(*reader, options.page_dtype));
+  std::unique_ptr<LocalModel> local(new LocalModel());
+  const kernels::KernelTable& kernels = kernels::CpuKernels();
+  auto model = LoadedModel::Make(folder->config(), folder->weights(), folder->router(), *reader,
+                                 options.page_dtype, kernels, options.progress);
+  MNEME_TRY(model);
+  local->model_ = std::move(*model);
+  auto stream = kernels.make_stream(options.threads);
+  MNEME_TRY(stream);
+  local->stream_ = std::move(*stream);
+  auto cache = memory::PageCache::Make(
+      {.group_bytes = local->model_->layout().group_bytes(), .bytes_max = options.host_bytes_max});
+  MNEME_TRY(cache);
+  local->cache_ = std::move(*cache);
+  local->step_ = std::make_unique<Step>(*local->model_, kernels, *local->stream_, *local->cache_,
+                                        nullptr, options.batch_max);
+  return local;
+}
+
+LocalSession::LocalSession(LocalModel& model)
+    : model_(&model), memory_(model.model().layout(), model.cache()) {}
+
+Status LocalSession::Read(std::span<const int32_t> tokens,
+                          const std::function<bool(size_t)>& progress) {
+  size_t done = 0;
+  while (done < tokens.size()) {
+    const int count = SliceTokens(memory_.position(), tokens.size() - done, memory_.chunk_tokens(),
+                                  kSliceTokensMax);
+    MNEME_TRY(model_->step().Prefill(memory_, tokens.subspan(done, static_cast<size_t>(count))));
+    MNEME_TRY(SealWhenFull());
+    done += static_cast<size_t>(count);
+    if (progress && !progress(done)) return Fail(ErrorCode::kCancelled, "reading was stopped");
+  }
+  return {};
+}
+
+Result<int32_t> LocalSession::Next(const kernels::Sampling& sampling, std::span<float> logits) {
+  return model_->step().Sample(memory_, sampling, logits);
+}
+
+Status LocalSession::Feed(int32_t token) {
+  const DecodeRow row = {.memory = &memory_, .token = token, .sample = false, .sampling = {}};
+  DecodeResult result;
+  MNEME_TRY(model_->step().Decode({&row, 1}, {&result, 1}));
+  MNEME_TRY(result.status);
+  return SealWhenFull();
+}
+
+Status LocalSession::SealWhenFull() {
+  if (!memory_.full()) return {};
+  // Nothing is stored, so nobody looks the chunk up by its key.
+  auto sealed = memory_.Seal(memory::ChunkKey{}, model_->step().sealing());
+  MNEME_TRY(sealed);
+  return {};
+}
+
+}  // namespace mneme::model

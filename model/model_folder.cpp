@@ -1,0 +1,74 @@
+#include "model/model_folder.h"
+
+#include <fstream>
+#include <string>
+
+namespace mneme::model {
+
+using memory::Reader;
+
+Result<ModelFolder> ModelFolder::Open(const std::filesystem::path& path) {
+  std::error_code failure;
+  if (!std::filesystem::is_directory(path, failure)) {
+    return Fail(ErrorCode::kNotFound, "model folder {}: no such folder", path.string());
+  }
+  auto config = ModelConfig::Read(path);
+  MNEME_TRY(config);
+  auto files = WeightFolder::Open(path);
+  MNEME_TRY(files);
+  ModelFolder folder(path, std::move(*config), std::move(*files));
+  auto weights = Weights::Load(folder.files_, folder.config_);
+  MNEME_TRY(weights);
+  folder.weights_ = std::move(*weights);
+  auto router = RouterWeights::Open(path, folder.config_);
+  MNEME_TRY(router);
+  folder.router_ = std::move(*router);
+  return folder;
+}
+
+Result<Reader> ModelFolder::ChooseReader(std::string_view name) const {
+  if (name.empty()) return router_.default_reader();
+  for (const Reader reader : {Reader::kNative, Reader::kMhla, Reader::kHla}) {
+    if (name != NameOf(reader)) continue;
+    if (router_.Offers(reader)) return reader;
+    return Fail(ErrorCode::kInvalidArgument, "reader {}: {} has no {}; use {}", name,
+                path_.string(),
+                reader == Reader::kHla ? "router.safetensors" : "mixing.safetensors",
+                NameOf(router_.default_reader()));
+  }
+  return Fail(ErrorCode::kInvalidArgument, "reader {}: expected native, mhla or hla", name);
+}
+
+Status ModelFolder::CheckFitsMachine(Reader reader, kernels::Dtype page_dtype) const {
+  const uint64_t available = AvailableMemoryBytes();
+  if (available == 0) return {};
+  const MemoryNeeds needs = MemoryNeeds::Of(config_, weights_, router_, page_dtype);
+  if (Status fits = CheckFits(needs, reader, available); !fits)
+    return Fail(std::move(fits.error()).Within("model folder " + path_.string()));
+  return {};
+}
+
+std::vector<ByteSpan> ModelFolder::FingerprintRanges(Reader reader) const {
+  std::vector<ByteSpan> ranges = files_.FingerprintRanges();
+  const std::vector<ByteSpan> router = router_.FingerprintRanges(reader);
+  ranges.insert(ranges.end(), router.begin(), router.end());
+  return ranges;
+}
+
+Result<Tokenizer> ModelFolder::OpenTokenizer() const {
+  return Tokenizer::Load((path_ / "tokenizer.json").string());
+}
+
+uint64_t AvailableMemoryBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  uint64_t kibibytes = 0;
+  std::string unit;
+  while (file >> key >> kibibytes) {
+    std::getline(file, unit);
+    if (key == "MemAvailable:") return kibibytes * kKiB;
+  }
+  return 0;
+}
+
+}  // namespace mneme::model
