@@ -1,0 +1,50 @@
+// Retrieval measures whether a model answers what it was told long ago: histories are read through
+// the engine's own steps, and every question is answered greedily in a fork of the read history.
+//
+// An answer is right when it is the expected text to the letter.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "eval/history.h"
+#include "model/local_session.h"
+
+namespace mneme::eval {
+
+struct RetrievalOptions {
+  HistoryOptions history;
+  int histories = 1;
+  uint64_t seed = 0;
+  bool close_gates = false;  // no query reads any closed chunk: what memory is worth
+  // Called with questions answered and in all; may be empty.
+  std::function<void(int done, int total)> progress;
+};
+
+struct WrongAnswer {
+  Question question;
+  std::string answered;
+};
+
+struct RetrievalCount {
+  int asked = 0;
+  int right = 0;
+  int corrected_asked = 0;
+  int corrected_right = 0;
+  int untold_asked = 0;
+  int untold_right = 0;
+  uint64_t tokens_read = 0;
+  double read_seconds = 0;
+  std::vector<WrongAnswer> wrong;
+};
+
+// Tokens of the longest answer that is waited for.
+inline constexpr int kAnswerTokensMax = 64;
+
+Result<RetrievalCount> MeasureRetrieval(model::LocalModel& model, const model::Tokenizer& tokenizer,
+                                        const Corpus& corpus, const RetrievalOptions& options);
+
+}  // namespace mneme::eval
