@@ -32,6 +32,9 @@ struct Command {
 int RunServe(int argc, char** argv);
 int RunChat(int argc, char** argv);
 int RunSession(int argc, char** argv);
+int RunRun(int argc, char** argv);
+int RunModel(int argc, char** argv);
+int RunEval(int argc, char** argv);
 
 // Parses the command line into what `app` was given. Answers -1 to go on, else what to exit with:
 // help was printed, or a complaint.

@@ -13,6 +13,9 @@ constexpr Command kCommands[] = {
     {"serve", "host a model and keep its sessions", RunServe},
     {"chat", "talk in a session, resumed or made", RunChat},
     {"session", "list, show and remove sessions", RunSession},
+    {"run", "answer one prompt, without a server", RunRun},
+    {"model", "what a model folder holds and needs", RunModel},
+    {"eval", "what a model still knows of what it was told", RunEval},
 };
 
 constexpr std::string_view kVersion = "0.1.0";

@@ -89,18 +89,17 @@ std::string Dim(const std::string& text) {
 }
 
 void ProgressLine::Show(const std::string& phase, uint64_t done, uint64_t total,
-                        double tokens_per_second) {
+                        double per_second) {
   done = std::min(done, total);
   const uint64_t tenths = total == 0 ? 0 : done * 10 / total;
+  const std::string rate = per_second > 0 ? fmt::format(", {:.0f}/s", per_second) : "";
   if (terminal_) {
     const size_t filled = total == 0 ? 0 : static_cast<size_t>(done * kBarWidth / total);
-    fmt::print(stderr, "\r\033[K{} [{}{}] {}/{} tokens, {:.0f}/s", Printable(phase),
-               std::string(filled, '#'), std::string(kBarWidth - filled, ' '), Count(done),
-               Count(total), tokens_per_second);
+    fmt::print(stderr, "\r\033[K{} [{}{}] {}/{} {}{}", Printable(phase), std::string(filled, '#'),
+               std::string(kBarWidth - filled, ' '), Count(done), Count(total), unit_, rate);
     std::fflush(stderr);
   } else if (!shown_ || phase != phase_ || tenths > tenths_) {
-    fmt::print(stderr, "{} {}/{} tokens, {:.0f}/s\n", Printable(phase), done, total,
-               tokens_per_second);
+    fmt::print(stderr, "{} {}/{} {}{}\n", Printable(phase), done, total, unit_, rate);
   }
   shown_ = true;
   phase_ = phase;

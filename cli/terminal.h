@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace mneme::cli {
 
@@ -32,11 +33,14 @@ std::string Dim(const std::string& text);
 // at most once in ten per cent.
 class ProgressLine {
  public:
-  void Show(const std::string& phase, uint64_t done, uint64_t total, double tokens_per_second);
+  explicit ProgressLine(std::string unit = "tokens") : unit_(std::move(unit)) {}
+  // `per_second` 0: not known.
+  void Show(const std::string& phase, uint64_t done, uint64_t total, double per_second);
   // Removes the bar, if there is one.
   void Clear();
 
  private:
+  const std::string unit_;
   const bool terminal_ = IsTerminal(2);
   bool shown_ = false;
   std::string phase_;

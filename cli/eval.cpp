@@ -1,0 +1,174 @@
+// mneme eval: stress tests of memory. So far: retrieval.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/json.hpp>
+#include <string>
+
+#include "base/clock.h"
+#include "cli/command.h"
+#include "cli/connect.h"
+#include "cli/local_model.h"
+#include "cli/terminal.h"
+#include "eval/retrieval.h"
+
+namespace mneme::cli {
+namespace {
+
+constexpr char kFooter[] = R"(
+examples:
+  mneme eval retrieval --model checkpoints/demo --quick
+  mneme eval retrieval --model checkpoints/demo --tokens 32768 --histories 5 --show-wrong
+  mneme eval retrieval --model checkpoints/demo --tokens 32768 --close-gates --json
+
+Tells facts among pasted texts, asks for each in a fork of the read history, and counts answers that
+are right to the letter: once with wording, names and texts the demo model was trained on, once with
+held-out ones. --close-gates reads no closed chunk at all: the difference is what memory is worth.)";
+
+struct RetrievalCommand {
+  LocalModelChoice choice;
+  std::string corpus = "eval/corpus";
+  eval::RetrievalOptions options;
+  bool quick = false;
+  bool show_wrong = false;
+  bool json = false;
+};
+
+boost::json::object ToJson(const eval::RetrievalCount& count) {
+  return {{"asked", count.asked},
+          {"right", count.right},
+          {"corrected_asked", count.corrected_asked},
+          {"corrected_right", count.corrected_right},
+          {"untold_asked", count.untold_asked},
+          {"untold_right", count.untold_right},
+          {"tokens_read", count.tokens_read},
+          {"read_seconds", count.read_seconds}};
+}
+
+std::string_view NameOf(eval::QuestionKind kind) {
+  switch (kind) {
+    case eval::QuestionKind::kTold:
+      return "told";
+    case eval::QuestionKind::kCorrected:
+      return "corrected";
+    case eval::QuestionKind::kUntold:
+      return "untold";
+  }
+  return "?";
+}
+
+void ShowWrong(const eval::RetrievalCount& count) {
+  for (const eval::WrongAnswer& wrong : count.wrong) {
+    fmt::print(stderr, "  {} at {:.2f}: {}\n    expected {}\n    answered {}\n",
+               NameOf(wrong.question.kind), wrong.question.depth, Printable(wrong.question.text),
+               Printable(wrong.question.answer), Printable(wrong.answered));
+  }
+}
+
+Result<eval::RetrievalCount> MeasureHalf(const RetrievalCommand& command, const char* half,
+                                         model::LocalModel& model,
+                                         const model::Tokenizer& tokenizer) {
+  const auto corpus = eval::Corpus::Load(std::filesystem::path(command.corpus) / half);
+  MNEME_TRY(corpus);
+  eval::RetrievalOptions options = command.options;
+  ProgressLine progress("answers");
+  options.progress = [&](int done, int total) {
+    progress.Show(half, static_cast<uint64_t>(done), static_cast<uint64_t>(total), 0);
+  };
+  auto count = eval::MeasureRetrieval(model, tokenizer, *corpus, options);
+  progress.Clear();
+  return count;
+}
+
+Status Run(RetrievalCommand& command) {
+  const int64_t started_us = RealClock().MonotonicUs();
+  auto model = LoadLocalModel(command.choice);
+  MNEME_TRY(model);
+  const auto tokenizer = model::Tokenizer::Load(command.choice.folder + "/tokenizer.json");
+  MNEME_TRY(tokenizer);
+  const auto trained = MeasureHalf(command, "train", **model, *tokenizer);
+  MNEME_TRY(trained);
+  const auto held_out = MeasureHalf(command, "held_out", **model, *tokenizer);
+  MNEME_TRY(held_out);
+  const model::StepCounters& counters = (*model)->step().counters();
+  const double gates = counters.gates_asked == 0 ? 0
+                                                 : static_cast<double>(counters.gates_open) /
+                                                       static_cast<double>(counters.gates_asked);
+  const double seconds = static_cast<double>(RealClock().MonotonicUs() - started_us) * 1e-6;
+  const std::string reader(memory::NameOf((*model)->model().layout().reader));
+  if (command.show_wrong) {
+    ShowWrong(*trained);
+    ShowWrong(*held_out);
+  }
+  if (command.json) {
+    const boost::json::object reply = {{"tokens", command.options.history.tokens},
+                                       {"facts", command.options.history.facts},
+                                       {"histories", command.options.histories},
+                                       {"seed", command.options.seed},
+                                       {"reader", reader},
+                                       {"gates_closed", command.options.close_gates},
+                                       {"in_distribution", ToJson(*trained)},
+                                       {"held_out", ToJson(*held_out)},
+                                       {"gates_open", gates},
+                                       {"seconds", seconds}};
+    fmt::print("{}\n", boost::json::serialize(reply));
+    return {};
+  }
+  fmt::print("{} tokens of history, {} facts, {} reader{}\n", command.options.history.tokens,
+             command.options.history.facts, reader,
+             command.options.close_gates ? ", every gate closed" : "");
+  fmt::print("  as trained  {:>4} of {:>4} right\n", trained->right, trained->asked);
+  fmt::print("  held out    {:>4} of {:>4} right\n", held_out->right, held_out->asked);
+  fmt::print("  {:.2f} gates open per token and key head, {:.0f} s\n", gates, seconds);
+  return {};
+}
+
+void AddRetrieval(CLI::App& app, RetrievalCommand& command) {
+  eval::HistoryOptions& history = command.options.history;
+  history.tokens = 32768;
+  AddLocalModelOptions(app, command.choice);
+  app.add_option("--corpus", command.corpus, "folder with train/ and held_out/")
+      ->capture_default_str();
+  app.add_option("--tokens", history.tokens, "length of each history")
+      ->check(CLI::Range(256, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--facts", history.facts, "facts told in each history, each asked once")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  app.add_option("--corrected", history.corrected, "of them told again with another value");
+  app.add_option("--untold", history.untold, "further questions about things never told");
+  app.add_option("--depth", history.last_depth, "facts stand in this first share of the history")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--histories", command.options.histories, "histories of each half")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  app.add_option("--seed", command.options.seed, "any seed makes other histories")
+      ->capture_default_str();
+  app.add_flag("--close-gates", command.options.close_gates, "read no closed chunk");
+  app.add_flag("--quick", command.quick, "one history of 4096 tokens and 10 facts in each half");
+  app.add_flag("--show-wrong", command.show_wrong, "print the answers that were wrong");
+  app.add_flag("--json", command.json, "one JSON object instead of text");
+}
+
+}  // namespace
+
+int RunEval(int argc, char** argv) {
+  RetrievalCommand command;
+  CLI::App app("Measures what a model still knows of what it was told.", "mneme eval");
+  app.require_subcommand(1);
+  CLI::App* retrieval = app.add_subcommand("retrieval", "facts told early, asked late");
+  retrieval->footer(kFooter);
+  AddRetrieval(*retrieval, command);
+  if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
+  if (command.quick) {
+    command.options.history.tokens = 4096;
+    command.options.history.facts = 10;
+    command.options.histories = 1;
+  }
+  if (const Status status = Run(command); !status)
+    return Complain("eval retrieval", status.error(), command.json);
+  return kExitOk;
+}
+
+}  // namespace mneme::cli

@@ -1,0 +1,47 @@
+#include "cli/local_model.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <thread>
+
+#include "base/bytes.h"
+#include "cli/terminal.h"
+
+namespace mneme::cli {
+
+void AddLocalModelOptions(CLI::App& app, LocalModelChoice& choice) {
+  app.add_option("--model", choice.folder,
+                 "folder with config.json, tokenizer.json and *.safetensors")
+      ->required();
+  app.add_option("--reader", choice.reader,
+                 "how history is read: hla, mhla or native (default: hla where the folder has a "
+                 "router, else native)");
+  app.add_option("--page-dtype", choice.page_dtype, "type of pages in memory")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+  app.add_option("--threads", choice.threads, "threads; 0: one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--host-mib", choice.host_mib_max, "cap on memory for history, MiB")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 24))
+      ->capture_default_str();
+}
+
+Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const LocalModelChoice& choice) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  ProgressLine progress("parts");
+  auto model = model::LocalModel::Load(
+      {.folder = choice.folder,
+       .reader = choice.reader,
+       .page_dtype = choice.page_dtype == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16,
+       .threads = choice.threads == 0 ? cores : choice.threads,
+       .batch_max = choice.batch_max,
+       .host_bytes_max = choice.host_mib_max * kMiB,
+       .progress = [&](int done, int total) {
+         progress.Show("loading", static_cast<uint64_t>(done), static_cast<uint64_t>(total), 0);
+       }});
+  progress.Clear();
+  return model;
+}
+
+}  // namespace mneme::cli

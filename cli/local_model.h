@@ -1,0 +1,27 @@
+// Loading a model in this process, for the commands that need no server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cli/command.h"
+#include "model/local_session.h"
+
+namespace mneme::cli {
+
+struct LocalModelChoice {
+  std::string folder;
+  std::string reader;              // empty: the folder's own choice
+  std::string page_dtype = "f16";  // or f32
+  int threads = 0;                 // 0: one per core
+  int batch_max = 1;
+  uint64_t host_mib_max = 4096;
+};
+
+void AddLocalModelOptions(CLI::App& app, LocalModelChoice& choice);
+
+// Shows how far it is on standard error.
+Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const LocalModelChoice& choice);
+
+}  // namespace mneme::cli

@@ -1,0 +1,135 @@
+// mneme model: what a checkpoint folder holds and needs, without loading it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <boost/json.hpp>
+#include <string>
+
+#include "base/bytes.h"
+#include "cli/command.h"
+#include "cli/connect.h"
+#include "cli/terminal.h"
+#include "model/model_folder.h"
+
+namespace mneme::cli {
+namespace {
+
+constexpr char kFooter[] = R"(
+examples:
+  mneme model inspect checkpoints/demo
+  mneme model inspect ~/models/Qwen3.5-0.8B --host-mib 8192 --json
+
+Reads the headers only; nothing is loaded.)";
+
+struct InspectCommand {
+  std::string folder;
+  std::string page_dtype = "f16";
+  uint64_t host_mib_max = 2048;
+  bool json = false;
+};
+
+constexpr memory::Reader kReaders[] = {memory::Reader::kHla, memory::Reader::kMhla,
+                                       memory::Reader::kNative};
+
+boost::json::object ToJson(const model::ReaderNeeds& needs, uint64_t cap_bytes) {
+  boost::json::object reader = {{"offered", needs.offered},
+                                {"bytes_per_token", needs.history_bytes_per_token()},
+                                {"kv_bytes_per_token", needs.kv_bytes_per_token()},
+                                {"page_bytes_per_chunk", needs.page_bytes},
+                                {"representative_bytes_per_chunk", needs.representative_bytes},
+                                {"index_bytes_per_chunk", needs.index_bytes},
+                                {"session_bytes", needs.session_bytes()}};
+  const auto tokens = needs.TokensWithin(cap_bytes);
+  reader["tokens_within_cap"] = tokens ? boost::json::value(*tokens) : boost::json::value();
+  return reader;
+}
+
+void PrintJson(const model::ModelFolder& folder, const model::MemoryNeeds& needs,
+               const InspectCommand& command) {
+  const model::ModelConfig& config = folder.config();
+  boost::json::object readers;
+  for (const memory::Reader reader : kReaders)
+    readers[memory::NameOf(reader)] = ToJson(needs.For(reader), command.host_mib_max * kMiB);
+  const boost::json::object reply = {
+      {"folder", command.folder},
+      {"parameters", folder.weights().parameters},
+      {"stored_bytes", needs.stored_bytes},
+      {"memory_bytes", needs.weights_bytes + needs.workspace_bytes},
+      {"hidden", config.hidden},
+      {"linear_layers", config.linear_layers()},
+      {"attention_layers", config.attention_layers()},
+      {"vocab", config.vocab},
+      {"positions_max", config.positions_max},
+      {"tied", config.tied},
+      {"skipped_tensors", folder.weights().skipped_tensors},
+      {"default_reader", memory::NameOf(folder.router().default_reader())},
+      {"theta", folder.router().theta()},
+      {"pages_max", folder.router().pages_max()},
+      {"host_bytes_max", command.host_mib_max * kMiB},
+      {"readers", readers}};
+  fmt::print("{}\n", boost::json::serialize(reply));
+}
+
+void PrintText(const model::ModelFolder& folder, const model::MemoryNeeds& needs,
+               const InspectCommand& command) {
+  const model::ModelConfig& config = folder.config();
+  fmt::print("{}\n", command.folder);
+  fmt::print("  {} parameters in {} ({} tensors of other parts skipped)\n",
+             Count(folder.weights().parameters), Bytes(needs.stored_bytes),
+             folder.weights().skipped_tensors);
+  fmt::print("  {} layers: {} gated delta, {} full attention; width {}, vocabulary {}{}\n",
+             config.layer_count(), config.linear_layers(), config.attention_layers(), config.hidden,
+             Count(static_cast<uint64_t>(config.vocab)), config.tied ? ", tied" : "");
+  fmt::print("  in memory: {} of weights, {} of workspace\n", Bytes(needs.weights_bytes),
+             Bytes(needs.workspace_bytes));
+  if (!folder.router().has_router())
+    fmt::print("  no router.safetensors: history is read natively, folded into one state\n");
+  const memory::Reader chosen = folder.router().default_reader();
+  fmt::print("\n  {:<8} {:>16} {:>16} {:>16} {:>22}\n", "READER", "BYTES PER TOKEN",
+             "INDEX PER CHUNK", "OPEN SESSION", "TOKENS IN " + Bytes(command.host_mib_max * kMiB));
+  for (const memory::Reader reader : kReaders) {
+    const model::ReaderNeeds& own = needs.For(reader);
+    if (!own.offered) continue;
+    const auto tokens = own.TokensWithin(command.host_mib_max * kMiB);
+    fmt::print("  {:<8} {:>16.0f} {:>16} {:>16} {:>22}{}\n", memory::NameOf(reader),
+               own.history_bytes_per_token(), Bytes(own.representative_bytes + own.index_bytes),
+               Bytes(own.session_bytes()), tokens ? Count(*tokens) : "any length",
+               reader == chosen ? "  (default)" : "");
+  }
+}
+
+Status Inspect(const InspectCommand& command) {
+  const auto folder = model::ModelFolder::Open(command.folder);
+  MNEME_TRY(folder);
+  const model::MemoryNeeds needs = model::MemoryNeeds::Of(
+      folder->config(), folder->weights(), folder->router(),
+      command.page_dtype == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16);
+  (command.json ? PrintJson : PrintText)(*folder, needs, command);
+  return {};
+}
+
+}  // namespace
+
+int RunModel(int argc, char** argv) {
+  InspectCommand command;
+  CLI::App app("Shows what a model folder holds.", "mneme model");
+  app.require_subcommand(1);
+  CLI::App* inspect =
+      app.add_subcommand("inspect", "sizes, readers, and how much history fits in memory");
+  inspect->footer(kFooter);
+  inspect->add_option("folder", command.folder, "the model folder")->required();
+  inspect->add_option("--page-dtype", command.page_dtype, "type of pages in memory")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+  inspect->add_option("--host-mib", command.host_mib_max, "cap on memory for history, MiB")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 24))
+      ->capture_default_str();
+  inspect->add_flag("--json", command.json, "one JSON object instead of text");
+  if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
+  if (const Status status = Inspect(command); !status)
+    return Complain("model inspect", status.error(), command.json);
+  return kExitOk;
+}
+
+}  // namespace mneme::cli
