@@ -10,17 +10,15 @@ class App;
 namespace mneme::cli {
 
 // What `mneme` exits with; docs/errors.md explains them.
-enum ExitCode : int {
-  kExitOk = 0,
-  kExitFailed = 1,        // the thing asked for was not done; the message says why
-  kExitUsage = 2,         // the command line or the configuration cannot be used
-  kExitNotFound = 3,      // there is no session or file of that name
-  kExitNoServer = 4,      // no server answers at the address
-  kExitStoreInUse = 5,    // another server holds the store folder
-  kExitCannotListen = 6,  // the address or port cannot be bound
-  kExitCutShort = 7,      // a second signal cut the drain short
-  kExitInterrupted = 130,
-};
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;      // the thing asked for was not done; the message says why
+inline constexpr int kExitUsage = 2;       // the command line or the configuration cannot be used
+inline constexpr int kExitNotFound = 3;    // there is no session or file of that name
+inline constexpr int kExitNoServer = 4;    // no server answers at the address
+inline constexpr int kExitStoreInUse = 5;  // another server holds the store folder
+inline constexpr int kExitCannotListen = 6;  // the address or port cannot be bound
+inline constexpr int kExitCutShort = 7;      // a second signal cut the drain short
+inline constexpr int kExitInterrupted = 130;
 
 struct Command {
   std::string_view name;

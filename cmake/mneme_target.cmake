@@ -16,6 +16,9 @@ set(MNEME_SANITIZE "" CACHE STRING "address,undefined or thread; empty for none"
 if(MNEME_SANITIZE)
   add_compile_options(-fsanitize=${MNEME_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${MNEME_SANITIZE})
+  if(MNEME_SANITIZE STREQUAL thread)
+    add_compile_options(-Wno-tsan)  # Asio's fences, which ThreadSanitizer does not follow
+  endif()
 endif()
 
 # mneme_library(<folder> SRCS ... [DEPS ...] [PRIVATE_DEPS ...])

@@ -314,70 +314,78 @@ void FakeService::End(Generation& generation, const std::string& stop_reason, bo
   generation.call->Finish(event);
 }
 
+bool FakeService::EndIfUnwanted(Generation& generation, int64_t now_us) {
+  engine::Call& call = *generation.call;
+  const bool lost = call.disconnected();
+  if (!lost && !call.cancelled() && !call.expired(now_us)) return false;
+  if (lost) ++clients_lost_;
+  const std::string reason = lost ? "disconnected" : (call.cancelled() ? "cancelled" : "deadline");
+  if (call.request().generate().on_disconnect() == v1::ON_DISCONNECT_KEEP) {
+    End(generation, reason, true);
+    return true;
+  }
+  return Drop(generation,
+              reason == "deadline" ? ErrorCode::kDeadlineExceeded : ErrorCode::kCancelled,
+              reason + "; nothing of the turn is kept");
+}
+
 bool FakeService::Step(Generation& generation) {
   engine::Call& call = *generation.call;
-  const v1::GenerateRequest& request = call.request().generate();
   const int64_t now_us = RealClock().MonotonicUs();
-  const bool keep = request.on_disconnect() == v1::ON_DISCONNECT_KEEP;
-  const bool lost = call.disconnected();
-  if (lost || call.cancelled() || call.expired(now_us)) {
-    if (lost) ++clients_lost_;
-    const std::string reason =
-        lost ? "disconnected" : (call.cancelled() ? "cancelled" : "deadline");
-    if (keep) {
-      End(generation, reason, true);
-      return true;
-    }
-    return Drop(generation,
-                reason == "deadline" ? ErrorCode::kDeadlineExceeded : ErrorCode::kCancelled,
-                reason + "; nothing of the turn is kept");
-  }
+  if (EndIfUnwanted(generation, now_us)) return true;
   if (now_us < generation.next_us) return false;
   if (call.paused()) {
     ++steps_paused_;
     return false;
   }
   generation.next_us = now_us + options_.token_us;
-  v1::Event event;
   if (generation.progress_left > 0) {
     --generation.progress_left;
-    event.mutable_progress()->set_phase("prefill");
-    event.mutable_progress()->set_tokens_done(
-        64 * uint64_t{generation.progress_total - generation.progress_left});
-    event.mutable_progress()->set_tokens_total(64 * uint64_t{generation.progress_total});
-    event.mutable_progress()->set_tokens_per_second(1000.0);
+    v1::Event event;
+    v1::Progress& progress = *event.mutable_progress();
+    progress.set_phase("prefill");
+    progress.set_tokens_done(64 * uint64_t{generation.progress_total - generation.progress_left});
+    progress.set_tokens_total(64 * uint64_t{generation.progress_total});
+    progress.set_tokens_per_second(1000.0);
     call.Emit(event);
     return false;
   }
   if (!generation.started) {
     generation.started = true;
+    v1::Event event;
     event.mutable_started()->set_prompt_tokens(TokenCount(generation.prompt));
     call.Emit(event);
     return false;
   }
+  return EmitToken(generation);
+}
+
+bool FakeService::EmitToken(Generation& generation) {
+  const v1::GenerateRequest& request = generation.call->request().generate();
   const uint32_t tokens_max = request.max_tokens() == 0 ? kTokensDefault : request.max_tokens();
+  std::string stop_reason;
   if (generation.next == generation.tokens.size()) {
-    End(generation, "stop", false);
-    return true;
-  }
-  if (generation.next == tokens_max) {
-    End(generation, "max_tokens", false);
-    return true;
-  }
-  const std::string& text = generation.tokens[generation.next];
-  for (const std::string& stop : request.stop()) {
-    if (text.find(stop) != std::string::npos) {
-      End(generation, "stop_string", false);
-      return true;
+    stop_reason = "stop";
+  } else if (generation.next == tokens_max) {
+    stop_reason = "max_tokens";
+  } else {
+    for (const std::string& stop : request.stop()) {
+      if (generation.tokens[generation.next].find(stop) != std::string::npos)
+        stop_reason = "stop_string";
     }
   }
+  if (!stop_reason.empty()) {
+    End(generation, stop_reason, false);
+    return true;
+  }
+  v1::Event event;
   event.mutable_token()->set_id(static_cast<uint32_t>(generation.next));
-  event.mutable_token()->set_text(text);
+  event.mutable_token()->set_text(generation.tokens[generation.next]);
   event.mutable_token()->set_position(generation.next);
-  generation.text += text;
+  generation.text += generation.tokens[generation.next];
   ++generation.next;
   ++tokens_generated_;
-  call.Emit(event);
+  generation.call->Emit(event);
   return false;
 }
 

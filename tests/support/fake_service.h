@@ -77,6 +77,9 @@ class FakeService : public engine::Service {
   void ShowStats(engine::Call& call);
   // One step of it; true when it has ended.
   bool Step(Generation& generation);
+  bool EmitToken(Generation& generation);
+  // Cancelled, too late, or nobody reads any more; true when it has ended for that.
+  bool EndIfUnwanted(Generation& generation, int64_t now_us);
   void End(Generation& generation, const std::string& stop_reason, bool truncated);
   bool Drop(Generation& generation, ErrorCode code, const std::string& why);
   // Writes a turn and gives its receipt.
