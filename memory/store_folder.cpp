@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ namespace {
 constexpr uint32_t kEpochKind = 1;
 constexpr uint32_t kEpochFormat = 1;
 constexpr int64_t kRoomAgeUs = 200'000;
+constexpr auto kSlotBytesSigned = static_cast<off_t>(kSlotBytes);
 
 StoreId RandomStoreId() {
   StoreId id;
@@ -41,7 +43,9 @@ Result<std::optional<v1::EpochSlot>> ReadSlot(const SlotFile& epochs) {
 
 // Whom the folder belongs to, as far as its epoch file tells.
 std::string HolderOf(const FileDescriptor& folder) {
-  if (::faccessat(folder.number(), "epoch", F_OK, 0) != 0) return "another process";
+  struct stat status = {};  // a file that is being made just now is left alone
+  if (::fstatat(folder.number(), "epoch", &status, 0) != 0 || status.st_size < 2 * kSlotBytesSigned)
+    return "another process";
   auto epochs = SlotFile::Open(folder, "epoch", kEpochKind);
   if (!epochs) return "another process";
   const auto slot = ReadSlot(*epochs);

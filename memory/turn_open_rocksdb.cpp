@@ -84,6 +84,7 @@ Result<std::unique_ptr<RocksdbTurnStore>> RocksdbTurnStore::Open(StoreFolder& fo
   MNEME_TRY(regression);
   MNEME_TRY(folder.RaiseEpoch(store->found_store_, store->found_epoch_));
   MNEME_TRY(store->BeginEpoch(*regression));
+  store->open_ = true;
   OpenReport& report = store->report_;
   report.elapsed_us = clock.MonotonicUs() - began_us;
   MNEME_LOG(kInfo, "log_open",

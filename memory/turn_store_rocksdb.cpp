@@ -43,7 +43,7 @@ RocksdbTurnStore::RocksdbTurnStore(StoreFolder& folder, const TurnStoreOptions& 
 }
 
 RocksdbTurnStore::~RocksdbTurnStore() {
-  if (failed()) return;
+  if (!open_ || failed()) return;
   if (const Status flushed = FlushWatermark(); !flushed)
     MNEME_LOG(kWarning, "log_close", "error=\"{}\"", flushed.error().message());
 }

@@ -87,6 +87,8 @@ class RocksdbTurnStore : public TurnStore {
   Watermark watermark_;
   OpenReport report_;
 
+  bool open_ = false;  // the open succeeded: from then on the watermark is ours to write
+
   // Of the log thread.
   ChainHash commit_chain_;
   uint64_t oldest_commit_kept_ = 1;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "memory/reconcile.h"
+#include "tests/support/fake_page_store.h"
 #include "tests/support/store_case.h"
 #include "tests/support/temp_folder.h"
 
@@ -199,6 +200,36 @@ TEST_F(PageStoreTest, OrphansGoAtStart) {
   EXPECT_EQ(reconciled->nodes_removed, 2U);
   EXPECT_FALSE(*pages().Has(CaseNodeKey("nobody", 0)));
   EXPECT_TRUE(CheckNodeValues(pages(), CaseNodeKey("a", 1)));
+}
+
+TEST_F(PageStoreTest, TheFakeForOtherTestsAnswersAlike) {
+  support::FakePageStore fake;
+  const NodeKey kept = CaseNodeKey("a", 0);
+  const NodeKey gone = CaseNodeKey("a", 1);
+  std::vector<std::byte> small(8);
+  std::vector<std::string> answers[2];
+  PageStore* stores[] = {&pages(), &fake};
+  for (size_t i = 0; i < 2; ++i) {
+    PageStore& store = *stores[i];
+    const auto note = [&](bool good, ErrorCode code) {
+      answers[i].push_back(good ? "good" : std::string(NameOf(code)));
+    };
+    const auto missing = store.Read(CaseGroupKey(kept, 0, 0), small);
+    note(bool{missing}, missing.error().code());
+    ASSERT_TRUE(WriteNodeValues(store, kept));
+    ASSERT_TRUE(WriteNodeValues(store, gone));
+    const auto unfit = store.Read(CaseGroupKey(kept, 0, 0), small);
+    note(bool{unfit}, unfit.error().code());
+    ASSERT_TRUE(store.Delete(std::span(&gone, 1)));
+    EXPECT_TRUE(CheckNodeValues(store, kept));
+    answers[i].push_back(fmt::format("{} {} {} {}", *store.Has(kept), *store.Has(gone),
+                                     store.List()->size(), store.counters().reads));
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  fake.Damage(CaseGroupKey(kept, 0, 0));
+  EXPECT_EQ(CheckNodeValues(fake, kept).error().code(), ErrorCode::kCorruption);
+  fake.SetFull(true);
+  EXPECT_EQ(WriteNodeValues(fake, kept).error().reason(), Reason::kStoreFull);
 }
 
 TEST_F(PageStoreTest, AMissingOrShortBlobFileIsFoundWhenOpening) {

@@ -94,13 +94,19 @@ TEST(StoreFolderTest, NeverRepeatsAnEpochAfterDamageOrLossOfItsFile) {
 
 TEST(StoreFolderTest, RefusesALogThatIsAnotherStores) {
   const support::TempFolder temp;
-  ASSERT_TRUE(support::OpenLog(temp / "one"));
-  ASSERT_TRUE(support::OpenLog(temp / "two"));
+  for (const std::string name : {"one", "two"}) {
+    auto stores = support::OpenLog(temp / name);
+    ASSERT_TRUE(stores);
+    ASSERT_TRUE(support::CommitOne(*stores->log, support::MakeSession(name)));
+  }
   std::filesystem::remove_all(temp / "one/log");
   std::filesystem::copy(temp / "two/log", temp / "one/log");
+  const auto promised = std::filesystem::last_write_time(temp / "one/watermark");
   const auto mixed = support::OpenLog(temp / "one");
   ASSERT_FALSE(mixed);
   EXPECT_EQ(mixed.error().code(), ErrorCode::kCorruption);
+  // A refused open leaves the promise as it was.
+  EXPECT_EQ(std::filesystem::last_write_time(temp / "one/watermark"), promised);
 }
 
 TEST(StoreFolderTest, TellsHowMuchRoomTheDiskHas) {
