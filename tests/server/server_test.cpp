@@ -344,7 +344,7 @@ TEST_F(ServerTest, PausesForASlowReaderCutsItAndLeavesTheOthersTheirPace) {
   const int64_t alone_us = pace_us(2);
   const uint64_t generated_before = service_->tokens_generated();
 
-  v1::Request endless = GenerateOf(2, "slow", "count 100000");
+  v1::Request endless = GenerateOf(2, "slow", "count 4096");
   endless.mutable_generate()->set_max_tokens(4096);  // 32 MB, none of which is ever read
   ASSERT_TRUE(slow.Send(endless));
   ASSERT_GE(MsUntil([this] { return service_->steps_paused() > 0; }), 0);
