@@ -222,7 +222,7 @@ class TurnStore {
   // Drops the bytes of what was deleted.
   virtual Status Compact() = 0;
 
-  virtual const OpenReport& report() const = 0;
+  virtual const OpenReport& report() const = 0;  // changes only with AcceptRegression
   virtual uint64_t commit_counter() const = 0;
   virtual bool failed() const = 0;  // a flush failed: acknowledges nothing any more
 };
