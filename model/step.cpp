@@ -100,17 +100,23 @@ Status Step::Decode(std::span<const DecodeRow> rows, std::span<DecodeResult> res
     if (!statuses_[row]) continue;
     rows[row].memory->Commit(1, w.x.get() + row * static_cast<size_t>(model_.layout().hidden));
     ++counters_.decode_tokens;
-    for (uint32_t chunk = 0; chunk < explained_[row].size(); ++chunk) {
-      if (explained_[row][chunk] > 0)
-        results[row].shares.push_back({.chunk = chunk, .share = explained_[row][chunk]});
-    }
-    std::stable_sort(results[row].shares.begin(), results[row].shares.end(),
-                     [](const ChunkShare& a, const ChunkShare& b) { return a.share > b.share; });
+    results[row].shares = Largest(explained_[row]);
   }
   return {};
 }
 
-Status Step::Prefill(SessionMemory& memory, std::span<const int32_t> tokens) {
+std::vector<ChunkShare> Step::Largest(const std::vector<float>& chunks) {
+  std::vector<ChunkShare> shares;
+  for (uint32_t chunk = 0; chunk < chunks.size(); ++chunk) {
+    if (chunks[chunk] > 0) shares.push_back({.chunk = chunk, .share = chunks[chunk]});
+  }
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const ChunkShare& a, const ChunkShare& b) { return a.share > b.share; });
+  return shares;
+}
+
+Status Step::Prefill(SessionMemory& memory, std::span<const int32_t> tokens,
+                     std::vector<ChunkShare>* last_shares) {
   const int in_chunk = memory.open_tokens();
   MNEME_CHECK(
       !tokens.empty() && tokens.size() <= static_cast<size_t>(memory.chunk_tokens() - in_chunk),
@@ -144,8 +150,10 @@ Status Step::Prefill(SessionMemory& memory, std::span<const int32_t> tokens) {
   BeginTable(RowForm::kPrefill, rows);
   statuses_.assign(1, {});
   explained_.clear();
+  if (last_shares != nullptr) explained_.emplace_back(memory.chunk_count(), 0.0f);
   MNEME_TRY(RunLayers());
   MNEME_TRY(statuses_[0]);
+  if (last_shares != nullptr) *last_shares = Largest(explained_[0]);
   memory.Commit(static_cast<int>(tokens.size()),
                 w.x.get() + static_cast<size_t>(prefill_rows_.back()) *
                                 static_cast<size_t>(model_.layout().hidden));
@@ -365,7 +373,12 @@ void Step::ReadMissing(int paged_layer) {
 
 void Step::AddShares() {
   Workspace& w = workspace_;
-  VisitLists([&](size_t session, int, size_t, size_t entry) {
+  // In a prefill only the last row is asked for: it is what the first drawn token comes from.
+  const bool prefill = w.table.form == RowForm::kPrefill;
+  const auto heads = static_cast<size_t>(model_.layout().linear.key_heads);
+  const size_t first_list = prefill ? static_cast<size_t>(prefill_rows_.back()) * heads : 0;
+  VisitLists([&](size_t session, int, size_t list, size_t entry) {
+    if (prefill && (list < first_list || list >= first_list + heads)) return;
     std::vector<float>& chunks = explained_[session];
     if (!chunks.empty()) chunks[static_cast<size_t>(w.list_chunk[entry])] += w.share[entry];
   });

@@ -70,8 +70,10 @@ class Step {
   Status Decode(std::span<const DecodeRow> rows, std::span<DecodeResult> results);
 
   // Computes prompt tokens from the session's position on and commits them. `tokens` is one slice:
-  // SliceTokens says how many there may be. An error leaves the memory as before.
-  Status Prefill(memory::SessionMemory& memory, std::span<const int32_t> tokens);
+  // SliceTokens says how many there may be. An error leaves the memory as before. `last_shares`,
+  // where given, is what the last token read, largest first.
+  Status Prefill(memory::SessionMemory& memory, std::span<const int32_t> tokens,
+                 std::vector<ChunkShare>* last_shares = nullptr);
 
   // Draws the token after the session's last one. Fills `logits` [vocab] when it is not empty.
   Result<int32_t> Sample(const memory::SessionMemory& memory, const kernels::Sampling& sampling,
@@ -97,6 +99,8 @@ class Step {
   void HoldGroups(int paged_layer);
   void ReadMissing(int paged_layer);
   void AddShares();
+  // Shares of one session, largest first.
+  static std::vector<ChunkShare> Largest(const std::vector<float>& chunks);
   Status RunHead(const float* x, std::span<const int32_t> rows,
                  std::span<const kernels::Sampling> sampling);
   // Calls visit(session, key head, index of the list, index of the entry) for every list entry.
@@ -117,7 +121,7 @@ class Step {
   // Of the step in progress; kept to save allocations.
   std::vector<memory::SessionMemory*> memories_;  // [sessions]
   std::vector<Status> statuses_;                  // [sessions]
-  std::vector<std::vector<float>> explained_;     // [sessions] of [chunks]; empty in a prefill
+  std::vector<std::vector<float>> explained_;     // [sessions] of [chunks]; empty: none wanted
   std::vector<int32_t> prefill_rows_;             // rows that are no padding
   std::vector<memory::GroupRead> reads_;
   std::vector<int32_t> sampled_rows_;
