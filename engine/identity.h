@@ -1,0 +1,28 @@
+// Identity: what a session's memory is a function of besides its tokens. A session is bound to one
+// and is refused under another; architecture 2.
+//
+// Threads:  any
+#pragma once
+
+#include <string>
+
+#include "memory/hash.h"
+#include "memory/memory_layout.h"
+
+namespace mneme::engine {
+
+struct IdentityParts {
+  memory::Digest weights_hash = {};
+  memory::Digest router_hash = {};  // of the router or mixing file; zeros where there is none
+  memory::Digest tokenizer_hash = {};
+  float theta = 0;
+};
+
+// `weights=0123456789abcdef router=... reader=hla theta=0.1 window=16 ...`: compared as it is and
+// shown as it is.
+std::string IdentityText(const IdentityParts& parts, const memory::MemoryLayout& layout);
+
+// Which of two identities' fields differ: `reader=hla here, reader=native in the session`.
+std::string IdentityDifference(const std::string& here, const std::string& session);
+
+}  // namespace mneme::engine

@@ -1,0 +1,258 @@
+#include "engine/session_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/answers.h"
+#include "engine/turn_text.h"
+
+namespace mneme::engine {
+namespace {
+
+constexpr uint32_t kTurnsShown = 100;
+constexpr uint32_t kSessionsShown = 100;
+constexpr uint32_t kTokensExplained = 256;
+// An answer stays well below what a connection may buffer.
+constexpr size_t kAnswerBytesMax = 512 * 1024;
+
+}  // namespace
+
+uint64_t SessionReader::ChunksOf(const memory::StoredSession& stored) const {
+  if (stored.head.newest_node().empty()) return 0;
+  const auto node =
+      parts_.log().GetNode(memory::NodeKey{memory::DigestFrom(stored.head.newest_node())});
+  if (!node || node->tokens() == 0) return 0;
+  return node->first_position() / node->tokens() + 1;
+}
+
+v1::TierBytes SessionReader::BytesOf(const memory::StoredSession& stored, Session* session) const {
+  v1::TierBytes bytes;
+  bytes.set_disk_bytes(ChunksOf(stored) * memory::ChunkValueBytes(parts_.layout));
+  if (session == nullptr || session->memory == nullptr) return bytes;
+  const memory::SessionMemory& memory = *session->memory;
+  uint64_t groups = 0;
+  for (uint32_t chunk = 0; chunk < memory.chunk_count(); ++chunk) {
+    for (int group = 0; group < memory.chunk(chunk).groups(); ++group)
+      groups += memory.chunk(chunk).group(group) != nullptr ? 1 : 0;
+  }
+  bytes.set_host_bytes(groups * parts_.layout.group_bytes());
+  bytes.set_index_bytes(memory.chunk_count() * (memory::ClosedChunk::IndexBytes(parts_.layout) +
+                                                memory::ClosedChunk::KvBytes(parts_.layout)));
+  bytes.set_open_bytes(memory.open_bytes() +
+                       (session->at_head == nullptr ? 0 : session->at_head->open_bytes()));
+  return bytes;
+}
+
+void SessionReader::ServerStats(v1::StatsReply* reply) const {
+  v1::TierBytes& bytes = *reply->mutable_bytes();
+  for (const memory::StoredSession& stored : parts_.log().ListSessions("")) {
+    reply->set_sessions(reply->sessions() + 1);
+    reply->set_turns(reply->turns() + stored.head.turn());
+    reply->set_tokens(reply->tokens() + stored.head.position());
+    const uint64_t chunks = ChunksOf(stored);
+    reply->set_chunks(reply->chunks() + chunks);
+    bytes.set_disk_bytes(bytes.disk_bytes() + chunks * memory::ChunkValueBytes(parts_.layout));
+  }
+  for (const auto& [id, session] : parts_.sessions.all()) {
+    if (session->memory == nullptr) continue;
+    bytes.set_open_bytes(bytes.open_bytes() + session->memory->open_bytes());
+    if (session->at_head != nullptr)
+      bytes.set_open_bytes(bytes.open_bytes() + session->at_head->open_bytes());
+  }
+  bytes.set_host_bytes(parts_.cache.group_bytes_used());
+  bytes.set_index_bytes(parts_.cache.charged_bytes());
+  const model::StepCounters& steps = parts_.step.counters();
+  const EngineCounters& counters = parts_.counters;
+  reply->set_tokens_computed(steps.prefill_tokens + steps.decode_tokens);
+  reply->set_tokens_generated(counters.tokens_generated);
+  reply->set_tokens_replayed(counters.tokens_replayed);
+  reply->set_tokens_restored(counters.tokens_restored);
+  reply->set_page_store_reads(steps.group_reads);
+  reply->set_page_store_read_bytes(steps.group_read_bytes);
+  reply->set_page_store_writes(parts_.inputs.pages->counters().writes);
+  reply->set_pages_evicted_from_host(parts_.cache.dropped_groups());
+  reply->set_pages_missed(counters.pages_missed);
+  reply->set_sessions_running(static_cast<uint64_t>(admission_.running()));
+  reply->set_host_bytes_max(parts_.cache.bytes_max());
+  reply->set_prefill_tokens_per_second(scheduler_.prefill_tokens_per_second());
+  reply->set_decode_tokens_per_second(scheduler_.decode_tokens_per_second());
+  if (steps.gates_asked > 0) {
+    reply->set_gates_open(static_cast<double>(steps.gates_open) /
+                          static_cast<double>(steps.gates_asked));
+  }
+}
+
+Result<v1::StatsReply> SessionReader::SessionStats(const std::string& name) const {
+  const auto session = parts_.sessions.Find(name);
+  MNEME_TRY(session);
+  const auto stored = parts_.log().GetSession((*session)->id);
+  MNEME_TRY(stored);
+  v1::StatsReply reply;
+  reply.set_session(name);
+  *reply.mutable_bytes() = BytesOf(*stored, *session);
+  reply.set_turns(stored->head.turn());
+  reply.set_tokens(stored->head.position());
+  reply.set_chunks((*session)->memory == nullptr ? ChunksOf(*stored)
+                                                 : (*session)->memory->chunk_count());
+  const SessionCounters& counters = (*session)->counters;
+  reply.set_tokens_computed(counters.tokens_computed);
+  reply.set_tokens_generated(counters.tokens_generated);
+  reply.set_tokens_replayed(counters.tokens_replayed);
+  reply.set_tokens_restored(counters.tokens_restored);
+  reply.set_page_store_reads(counters.page_reads);
+  reply.set_page_store_read_bytes(counters.page_reads * parts_.layout.group_bytes());
+  reply.set_pages_missed(counters.pages_missed);
+  reply.set_sessions(1);
+  reply.set_sessions_running((*session)->memory == nullptr ? 0 : 1);
+  reply.set_host_bytes_max(parts_.cache.bytes_max());
+  return reply;
+}
+
+void SessionReader::Stats(Call& call) {
+  const std::string& name = call.request().stats().session();
+  v1::Event event;
+  if (name.empty()) {
+    ServerStats(event.mutable_stats());
+  } else {
+    auto reply = SessionStats(name);
+    if (!reply) return call.Fail(reply.error());
+    *event.mutable_stats() = std::move(*reply);
+  }
+  call.Finish(std::move(event));
+}
+
+void SessionReader::List(Call& call) {
+  const v1::ListRequest& request = call.request().list();
+  std::vector<memory::StoredSession> stored = parts_.log().ListSessions("");
+  std::sort(stored.begin(), stored.end(),
+            [](const memory::StoredSession& a, const memory::StoredSession& b) {
+              return a.record.name() < b.record.name();
+            });
+  const uint32_t most = request.sessions_max() == 0 ? kSessionsShown : request.sessions_max();
+  v1::Event event;
+  v1::SessionList& list = *event.mutable_list();
+  for (const memory::StoredSession& one : stored) {
+    if (one.record.name() <= request.after()) continue;
+    if (static_cast<uint32_t>(list.sessions_size()) == most) {
+      list.set_more(true);
+      break;
+    }
+    v1::SessionSummary& summary = *list.add_sessions();
+    summary.set_session(one.record.name());
+    *summary.mutable_head() = HeadOf(one.head);
+    const std::string& identity = one.record.identity_text();
+    const size_t reader = identity.find("reader=");
+    if (reader != std::string::npos) {
+      const size_t begin = reader + std::string_view("reader=").size();
+      summary.set_reader(identity.substr(begin, identity.find(' ', begin) - begin));
+    }
+    summary.set_created_us(static_cast<int64_t>(one.record.created_wall_us()));
+    summary.set_last_used_us(static_cast<int64_t>(one.head.last_used_wall_us()));
+    *summary.mutable_bytes() = BytesOf(one, parts_.sessions.Get(SessionId{one.record.id()}));
+  }
+  call.Finish(std::move(event));
+}
+
+void SessionReader::Transcript(Call& call) {
+  const v1::TranscriptRequest& request = call.request().transcript();
+  const auto session = parts_.sessions.Find(request.session());
+  if (!session) return call.Fail(session.error());
+  const v1::HeadRecord& head = (*session)->head;
+  const uint64_t most = request.turns_max() == 0 ? kTurnsShown : request.turns_max();
+  const uint64_t newest = head.turn() > most ? head.turn() - most + 1 : 1;
+  const uint64_t first = request.first_turn() == 0 ? newest : request.first_turn();
+  v1::Event event;
+  v1::Transcript& transcript = *event.mutable_transcript();
+  transcript.set_session(request.session());
+  *transcript.mutable_head() = HeadOf(head);
+  if (first <= head.turn()) {
+    const uint64_t last = std::min(head.turn(), first + most - 1);
+    size_t bytes = 0;
+    const Status read =
+        parts_.log().ReadTurns((*session)->id, {first}, {last}, [&](const auto& turn) {
+          v1::TranscriptTurn shown = TranscriptOf(turn.record, parts_.tokenizer());
+          bytes += shown.ByteSizeLong();
+          if (bytes > kAnswerBytesMax && transcript.turns_size() > 0) return false;
+          *transcript.add_turns() = std::move(shown);
+          return true;
+        });
+    if (!read) return call.Fail(read.error());
+    transcript.set_more(transcript.turns_size() == 0 ||
+                        transcript.turns(transcript.turns_size() - 1).turn() < head.turn());
+  }
+  call.Finish(std::move(event));
+}
+
+void SessionReader::Explain(Call& call) {
+  auto explanation = ExplanationOf(call.request().explain());
+  if (!explanation) return call.Fail(explanation.error());
+  v1::Event event;
+  *event.mutable_explanation() = std::move(*explanation);
+  call.Finish(std::move(event));
+}
+
+Result<v1::Explanation> SessionReader::ExplanationOf(const v1::ExplainRequest& request) {
+  const auto found = parts_.sessions.Find(request.session());
+  MNEME_TRY(found);
+  Session& session = **found;
+  v1::Explanation explanation;
+  v1::TurnRecord record;
+  uint64_t number = request.turn() == 0 ? session.head.turn() : request.turn();
+  for (; number > 0; --number) {
+    const auto turn = parts_.log().ReadTurn(session.id, {number});
+    MNEME_TRY(turn);
+    record = turn->record;
+    if (record.kind() == v1::TURN_KIND_GENERATE || request.turn() != 0) break;
+  }
+  explanation.set_turn(number);
+  if (parts_.layout.reader == memory::Reader::kNative) {
+    explanation.set_none_because(
+        "the native reader folds all history into one state, so no part of it can be told apart");
+    return explanation;
+  }
+  if (number == 0 || record.kind() != v1::TURN_KIND_GENERATE) {
+    explanation.set_none_because("nothing was generated in this turn");
+    return explanation;
+  }
+  v1::ExplainRecord explained;
+  if (record.explain().empty() || !explained.ParseFromString(record.explain())) {
+    explanation.set_none_because("the turn was generated without `explain`, so nothing was kept");
+    return explanation;
+  }
+  const TurnTokens tokens = TokensOf(record);
+  const auto kept = static_cast<uint32_t>(explained.tokens_size());
+  const uint32_t most = request.tokens_max() == 0 ? kTokensExplained : request.tokens_max();
+  const uint64_t chunk_tokens = std::max(explained.chunk_tokens(), 1u);
+  const uint64_t first_generated =
+      tokens.end_position() - std::min<uint64_t>(kept, tokens.ids.size());
+  std::unordered_map<uint32_t, std::string> texts;
+  for (uint32_t index = request.first_token(); index < kept; ++index) {
+    if (index - request.first_token() >= most) {
+      explanation.set_more(true);
+      break;
+    }
+    v1::TokenExplanation& token = *explanation.add_tokens();
+    const uint64_t position = first_generated + index;
+    token.set_position(position);
+    const int32_t id = tokens.ids[static_cast<size_t>(position - tokens.first_position)];
+    token.set_text(parts_.tokenizer().Decode({&id, 1}));
+    for (const v1::ShareRecord& share : explained.tokens(static_cast<int>(index)).shares()) {
+      v1::Contribution& part = *token.add_contributions();
+      const uint64_t first = share.chunk() * chunk_tokens;
+      part.set_first_position(first);
+      part.set_tokens(chunk_tokens);
+      part.set_share(share.share());
+      part.set_tier(share.from_disk() ? "disk" : "host");
+      auto text = texts.find(share.chunk());
+      if (text == texts.end()) {
+        const auto span = SpanText(session, first, chunk_tokens, parts_.tokenizer());
+        MNEME_TRY(span);
+        text = texts.emplace(share.chunk(), *span).first;
+      }
+      part.set_text(text->second);
+    }
+  }
+  return explanation;
+}
+
+}  // namespace mneme::engine

@@ -1,0 +1,40 @@
+#include "engine/session_table.h"
+
+namespace mneme::engine {
+
+Result<Session*> SessionTable::Find(const std::string& name) {
+  if (const auto known = names_.find(name); known != names_.end())
+    return sessions_.at(known->second).get();
+  const auto stored = store_.FindSession("", name);
+  if (!stored) {
+    if (stored.error().code() == ErrorCode::kNotFound)
+      return Fail(ErrorCode::kNotFound, "session {}: there is none of this name", name);
+    return Fail(stored.error());
+  }
+  if (stored->condition != memory::SessionCondition::kWhole) {
+    return Fail(ErrorCode::kCorruption,
+                "session {}: {}; it is not served until an operator accepts the loss", name,
+                stored->condition == memory::SessionCondition::kRegressed
+                    ? "turns that were acknowledged are missing"
+                    : "its chain of turns is damaged");
+  }
+  auto session = std::make_unique<Session>(store_, *stored);
+  Session* made = session.get();
+  names_.emplace(name, made->id.value);
+  sessions_.emplace(made->id.value, std::move(session));
+  return made;
+}
+
+Session* SessionTable::Get(SessionId id) {
+  const auto found = sessions_.find(id.value);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+void SessionTable::Remove(SessionId id) {
+  const auto found = sessions_.find(id.value);
+  if (found == sessions_.end()) return;
+  names_.erase(found->second->name);
+  sessions_.erase(found);
+}
+
+}  // namespace mneme::engine

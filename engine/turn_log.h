@@ -1,0 +1,69 @@
+// TurnLog is the log thread: the only caller of a commit. What is ordered while one flush runs is
+// committed together with the next.
+//
+// Owns:     its thread. The store must outlive it.
+// Threads:  Order and Stop from the engine; answers are delivered on the log thread, in the order
+// of
+//           the orders.
+// Order:    answers come for every order, also after a failed flush (the store's own errors).
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "memory/turn_store.h"
+
+namespace mneme::engine {
+
+struct LogAnswer {
+  uint64_t ticket = 0;  // as given with the order
+  Result<memory::Committed> result;
+};
+
+class TurnLog {
+ public:
+  using Deliver = std::function<void(LogAnswer)>;
+
+  // `deliver` is called on the log thread and must not block.
+  TurnLog(memory::TurnStore& store, Clock& clock, Deliver deliver);
+  ~TurnLog();
+  TurnLog(const TurnLog&) = delete;
+  TurnLog& operator=(const TurnLog&) = delete;
+
+  void Order(uint64_t ticket, memory::LogEntry entry);
+
+  // Commits everything that was ordered, flushes the watermark and stops; or stops at once, without
+  // answers to what is left.
+  void Stop(bool drain);
+
+ private:
+  struct Waiting {
+    uint64_t ticket = 0;
+    memory::LogEntry entry;
+    size_t bytes = 0;
+  };
+
+  void Work();
+  void FlushWatermark();
+
+  memory::TurnStore& store_;
+  Clock& clock_;
+  const Deliver deliver_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Waiting> waiting_;
+  bool stop_ = false;
+  bool drain_ = false;
+
+  int64_t watermark_at_us_ = 0;  // of the log thread
+  std::thread thread_;
+};
+
+}  // namespace mneme::engine

@@ -1,0 +1,269 @@
+// What the engine promises its callers, on a tiny random model over real stores: acknowledgements,
+// refusals, cut-off turns, repeated requests. Answers that should be equal are compared token by
+// token.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/engine/script.h"
+
+namespace mneme::engine {
+namespace {
+
+using support::Answer;
+using support::AppendOf;
+using support::Asked;
+using support::EngineCase;
+using support::GenerateOf;
+using support::RandomIds;
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    engine_.Start();
+    ASSERT_FALSE(engine_.Open("a").failed());
+  }
+
+  EngineCase engine_;
+};
+
+TEST_F(EngineTest, OpensAFreshSessionAndFindsItAgain) {
+  const Answer first = engine_.Open("b");
+  EXPECT_TRUE(first.last().opened().created());
+  const Answer second = engine_.Open("b");
+  EXPECT_FALSE(second.last().opened().created());
+  v1::Request request;
+  request.mutable_open()->set_session("nobody");
+  EXPECT_EQ(engine_.Ask(request).code(), "not_found");
+}
+
+TEST_F(EngineTest, AppendsAreAcknowledgedWithTheirReceipt) {
+  const Answer answer = engine_.Append("a", RandomIds(300, 1));
+  const v1::Appended& appended = answer.last().appended();
+  EXPECT_EQ(appended.tokens(), 300u);
+  EXPECT_EQ(appended.receipt().head().turn(), 1u);
+  EXPECT_EQ(appended.receipt().head().position(), 300u);
+  EXPECT_EQ(appended.receipt().head().chain_hash().size(), 32u);
+  EXPECT_EQ(appended.receipt().durability(), "synced");
+  EXPECT_EQ(appended.memory().fresh_tokens(), 300u);
+  EXPECT_EQ(appended.memory().pending_tokens(), 0u);
+  EXPECT_EQ(engine_.Stats("a").tokens_computed(), 300u);
+}
+
+TEST_F(EngineTest, AnAnswerIsWhatItsTokensSaid) {
+  const Answer answer = engine_.Generate("a", RandomIds(70, 2), 30);
+  ASSERT_FALSE(answer.failed()) << answer.code();
+  EXPECT_EQ(answer.done().generated_tokens(), answer.tokens().size());
+  EXPECT_EQ(answer.done().text(), answer.text());
+  EXPECT_EQ(answer.done().prompt_tokens(), 70u);
+  EXPECT_EQ(answer.done().receipt().head().position(), 70 + answer.tokens().size());
+  EXPECT_EQ(answer.done().memory().pending_tokens(), 1u);  // the last token waits for its turn
+  const v1::MemoryReport& memory = answer.done().memory();
+  EXPECT_EQ(memory.restored_tokens() + memory.replayed_tokens() + memory.fresh_tokens(),
+            70 + answer.tokens().size() - 1);
+}
+
+TEST_F(EngineTest, ASecondWriteIsBusyAtOnceAndReadersAreNot) {
+  Asked first = engine_.Submit(GenerateOf("a", RandomIds(600, 3), 400));
+  ASSERT_TRUE(first.WaitForTokens(1));
+  const Answer second = engine_.Generate("a", {11}, 1);
+  const Answer stats_while = engine_.Append("a", {11});
+  v1::Request transcript;
+  transcript.mutable_transcript()->set_session("a");
+  const Answer read = engine_.Ask(transcript);
+  EXPECT_FALSE(read.failed());
+  if (first.call->finished()) GTEST_SKIP() << "the answer ended before it could be met";
+  EXPECT_EQ(second.reason(), "session_busy");
+  EXPECT_EQ(stats_while.reason(), "session_busy");
+  EXPECT_FALSE(first.Wait().failed());
+}
+
+TEST_F(EngineTest, ACancelledAnswerLeavesTheHeadAndLaterAnswersUnchanged) {
+  EngineCase twin;
+  twin.Start();
+  for (EngineCase* one : {&engine_, &twin}) {
+    one->Open("a");
+    one->Append("a", RandomIds(500, 4));
+  }
+  for (int round = 0; round < 3; ++round) {
+    Asked cut = engine_.Submit(GenerateOf("a", RandomIds(280, 5), 300));
+    cut.WaitForTokens(static_cast<size_t>(round));
+    cut.call->Cancel();
+    const Answer answer = cut.Wait();
+    if (!answer.failed()) GTEST_SKIP() << "the answer ended before it could be stopped";
+    EXPECT_EQ(answer.code(), "cancelled");
+  }
+  const Answer here = engine_.Generate("a", RandomIds(40, 6), 40);
+  const Answer there = twin.Generate("a", RandomIds(40, 6), 40);
+  EXPECT_EQ(here.tokens(), there.tokens());
+  EXPECT_EQ(here.done().receipt().head().position(), there.done().receipt().head().position());
+  EXPECT_EQ(here.done().receipt().head().turn(), 2u);
+}
+
+TEST_F(EngineTest, ACutOffAnswerIsKeptWholeWhereThatWasAsked) {
+  v1::Request request = GenerateOf("a", RandomIds(50, 7), 4000);
+  request.mutable_generate()->set_on_disconnect(v1::ON_DISCONNECT_KEEP);
+  Asked cut = engine_.Submit(request);
+  ASSERT_TRUE(cut.WaitForTokens(3));
+  cut.call->Cancel();
+  const Answer answer = cut.Wait();
+  ASSERT_FALSE(answer.failed());
+  if (answer.done().stop_reason() == "stop") GTEST_SKIP() << "the model ended first";
+  EXPECT_TRUE(answer.done().truncated());
+  EXPECT_EQ(answer.done().stop_reason(), "cancelled");
+  EXPECT_EQ(answer.done().text(), answer.text());
+  EXPECT_EQ(answer.done().receipt().head().position(), 50 + answer.tokens().size());
+}
+
+TEST_F(EngineTest, ADeadlineEndsAnAnswer) {
+  Asked late =
+      engine_.Submit(GenerateOf("a", RandomIds(2000, 8), 10), RealClock().MonotonicUs() + 2000);
+  EXPECT_EQ(late.Wait().code(), "deadline_exceeded");
+  EXPECT_EQ(engine_.Open("a").last().opened().head().turn(), 0u);
+}
+
+TEST_F(EngineTest, ARepeatedKeyGivesTheRecordedAnswer) {
+  v1::Request append = AppendOf("a", RandomIds(40, 9));
+  append.mutable_append()->set_idempotency_key("k1");
+  const Answer first = engine_.Ask(append);
+  const Answer again = engine_.Ask(append);
+  EXPECT_EQ(first.last().appended().receipt().SerializeAsString(),
+            again.last().appended().receipt().SerializeAsString());
+  v1::Request generate = GenerateOf("a", RandomIds(20, 10), 12);
+  generate.mutable_generate()->set_idempotency_key("k2");
+  const Answer said = engine_.Ask(generate);
+  engine_.Restart(StopMode::kAtOnce);
+  const Answer said_again = engine_.Ask(generate);
+  EXPECT_EQ(said.done().text(), said_again.done().text());
+  EXPECT_EQ(said.done().receipt().head().SerializeAsString(),
+            said_again.done().receipt().head().SerializeAsString());
+  EXPECT_EQ(said.done().stop_reason(), said_again.done().stop_reason());
+  generate.mutable_generate()->set_max_tokens(13);
+  EXPECT_EQ(engine_.Ask(generate).reason(), "key_reused");
+  EXPECT_EQ(engine_.Open("a").last().opened().head().turn(), 2u);
+}
+
+TEST_F(EngineTest, AnotherHeadThanTheExpectedOneIsRefusedWithTheTrueOne) {
+  engine_.Append("a", RandomIds(10, 11));
+  v1::Request request = AppendOf("a", RandomIds(10, 12));
+  request.mutable_append()->mutable_expected_head()->set_turn(0);
+  const Answer moved = engine_.Ask(request);
+  EXPECT_EQ(moved.reason(), "head_moved");
+  EXPECT_EQ(moved.last().failed().head().turn(), 1u);
+  request.mutable_append()->mutable_expected_head()->set_turn(9);
+  request.mutable_append()->mutable_expected_head()->set_chain_hash(std::string(32, 'x'));
+  EXPECT_EQ(engine_.Ask(request).reason(), "store_behind_receipt");
+  request.mutable_append()->mutable_expected_head()->set_turn(1);
+  request.mutable_append()->mutable_expected_head()->clear_chain_hash();
+  EXPECT_FALSE(engine_.Ask(request).failed());
+}
+
+TEST_F(EngineTest, EndsBeforeAStopStringAndShowsNoPartOfIt) {
+  const Answer whole = engine_.Generate("a", RandomIds(60, 13), 60);
+  const std::string text = whole.done().text();
+  ASSERT_GT(text.size(), 12u);
+  engine_.Open("b");
+  v1::Request request = GenerateOf("b", RandomIds(60, 13), 60);
+  const std::string stop = text.substr(text.size() / 2, 3);
+  request.mutable_generate()->add_stop(stop);
+  request.mutable_generate()->add_stop("never said, surely");
+  const Answer cut = engine_.Ask(request);
+  if (!v1::Request(request).IsInitialized() || cut.failed()) GTEST_SKIP() << cut.code();
+  EXPECT_EQ(cut.done().stop_reason(), "stop_string");
+  EXPECT_EQ(cut.done().text(), text.substr(0, text.find(stop)));
+  EXPECT_EQ(cut.text(), cut.done().text());
+}
+
+TEST_F(EngineTest, RefusesIdsOutsideTheVocabulary) {
+  EXPECT_EQ(engine_.Append("a", {144}).code(), "invalid_argument");
+  EXPECT_EQ(engine_.Append("a", {4'000'000'000u}).code(), "invalid_argument");
+  EXPECT_EQ(engine_.Generate("a", {}, 3).code(), "invalid_argument");  // nothing to go on from
+}
+
+TEST_F(EngineTest, DeletingFreesAllThatWasStored) {
+  engine_.Append("a", RandomIds(1100, 14));
+  ASSERT_TRUE(support::WaitForChunks(engine_, "a", 4));
+  EXPECT_FALSE(engine_.stores().pages->List()->empty());
+  v1::Request request;
+  request.mutable_delete_()->set_session("a");
+  EXPECT_EQ(engine_.Ask(request).last().deleted().turns(), 1u);
+  EXPECT_EQ(engine_.Append("a", {11}).code(), "not_found");
+  engine_.Stop(StopMode::kFinish);
+  engine_.Start();
+  EXPECT_TRUE(engine_.stores().pages->List()->empty());
+  EXPECT_TRUE(engine_.Open("a").last().opened().created());
+}
+
+TEST_F(EngineTest, ListsSessionsWithTheirBytes) {
+  engine_.Open("b");
+  engine_.Append("b", RandomIds(600, 15));
+  ASSERT_TRUE(support::WaitForChunks(engine_, "b", 2));
+  v1::Request request;
+  request.mutable_list();
+  const Answer answer = engine_.Ask(request);
+  const v1::SessionList& list = answer.last().list();
+  ASSERT_EQ(list.sessions_size(), 2);
+  EXPECT_EQ(list.sessions(1).session(), "b");
+  EXPECT_EQ(list.sessions(1).reader(), "hla");
+  EXPECT_GT(list.sessions(1).bytes().disk_bytes(), 0u);
+  EXPECT_EQ(list.sessions(0).bytes().disk_bytes(), 0u);
+}
+
+TEST_F(EngineTest, ExplainsWhatEachTokenRead) {
+  engine_.Append("a", RandomIds(1000, 16));
+  v1::Request request = GenerateOf("a", RandomIds(30, 17), 6);
+  request.mutable_generate()->set_explain(true);
+  const Answer said = engine_.Ask(request);
+  ASSERT_FALSE(said.failed());
+  v1::Request ask;
+  ask.mutable_explain()->set_session("a");
+  const v1::Explanation before = engine_.Ask(ask).last().explanation();
+  ASSERT_EQ(before.tokens_size(), static_cast<int>(said.tokens().size()));
+  ASSERT_GT(before.tokens(0).contributions_size(), 0);
+  EXPECT_GT(before.tokens(0).contributions(0).share(), 0);
+  EXPECT_FALSE(before.tokens(0).contributions(0).text().empty());
+  engine_.Restart(StopMode::kAtOnce);
+  EXPECT_EQ(engine_.Ask(ask).last().explanation().SerializeAsString(), before.SerializeAsString());
+}
+
+TEST_F(EngineTest, AnotherIdentityIsRefusedWithBothShown) {
+  engine_.Append("a", RandomIds(10, 18));
+  engine_.Stop(StopMode::kFinish);
+  engine_.options.identity.weights_hash[0] = std::byte{1};
+  engine_.Start();
+  const Answer answer = engine_.Open("a");
+  EXPECT_EQ(answer.reason(), "identity_mismatch");
+  EXPECT_NE(answer.last().failed().error().message().find("weights="), std::string::npos);
+}
+
+TEST_F(EngineTest, DrainingRefusesWhatComesAndEndsWhatIs) {
+  Asked running = engine_.Submit(GenerateOf("a", RandomIds(30, 19), 20));
+  EXPECT_TRUE(engine_.engine().Drain(20'000));
+  EXPECT_TRUE(running.Wait().last().has_done());
+  EXPECT_EQ(engine_.Append("a", {11}).reason(), "draining");
+}
+
+TEST_F(EngineTest, MoreSessionsThanPlacesTakeTurns) {
+  engine_.Stop(StopMode::kFinish);
+  engine_.options.running_max = 2;
+  engine_.Start();
+  std::vector<Asked> asked;
+  for (int session = 0; session < 6; ++session) {
+    const std::string name = "s" + std::to_string(session);
+    engine_.Open(name);
+    asked.push_back(engine_.Submit(GenerateOf(name, RandomIds(100, 20), 10)));
+  }
+  std::vector<uint32_t> first;
+  for (Asked& one : asked) {
+    const Answer answer = one.Wait();
+    ASSERT_FALSE(answer.failed()) << answer.last().failed().error().message();
+    if (first.empty()) first = answer.tokens();
+    EXPECT_EQ(answer.tokens(), first);
+  }
+  EXPECT_LE(engine_.Stats().sessions_running(), 2u);
+}
+
+}  // namespace
+}  // namespace mneme::engine
