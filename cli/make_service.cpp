@@ -1,9 +1,161 @@
 #include "cli/make_service.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "engine/engine.h"
+#include "memory/hash.h"
+#include "memory/page_store.h"
+#include "memory/store_folder.h"
+#include "memory/turn_store.h"
+#include "model/loaded_model.h"
+#include "model/model_folder.h"
+#include "model/tokenizer_file.h"
+
 namespace mneme::cli {
+namespace {
+
+// SHA-256 of the hashes of the ranges, so that where one ends counts.
+memory::Digest HashOf(const std::vector<ByteSpan>& ranges) {
+  std::vector<std::byte> hashes;
+  for (const ByteSpan range : ranges) {
+    const memory::Digest digest = memory::Sha256(range);
+    hashes.insert(hashes.end(), digest.begin(), digest.end());
+  }
+  return memory::Sha256(hashes);
+}
+
+template <typename T>
+T Or(T value, T otherwise) {
+  return value == 0 ? otherwise : value;
+}
+
+// Everything that serves one model, made in this order and let go in the other.
+class ServedModel : public engine::Service {
+ public:
+  static Result<std::unique_ptr<engine::Service>> Make(const v1::ServerConfig& config);
+
+  ~ServedModel() override { engine_.reset(); }
+
+  Status Submit(std::shared_ptr<engine::Call> call) override {
+    return engine_->Submit(std::move(call));
+  }
+  v1::Health Health() override { return engine_->Health(); }
+
+ private:
+  Status LoadModel(const v1::ServerConfig& config);
+  Status OpenStores(const v1::ServerConfig& config);
+  Status StartEngine(const v1::ServerConfig& config);
+
+  std::unique_ptr<model::LoadedModel> model_;
+  std::unique_ptr<model::Tokenizer> tokenizer_;
+  engine::IdentityParts identity_;
+  std::unique_ptr<memory::StoreFolder> folder_;
+  std::unique_ptr<memory::TurnStore> log_;
+  std::unique_ptr<memory::PageStore> pages_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+Status ServedModel::LoadModel(const v1::ServerConfig& config) {
+  const std::string page = config.memory().page_dtype();
+  if (!page.empty() && page != "f16" && page != "f32") {
+    return Fail(ErrorCode::kInvalidArgument, "memory.page_dtype is {}; f16 and f32 are known",
+                page);
+  }
+  const kernels::Dtype page_dtype = page == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16;
+  const auto folder = model::ModelFolder::Open(config.model_dir());
+  MNEME_TRY(folder);
+  const auto reader = folder->ChooseReader(config.reader());
+  MNEME_TRY(reader);
+  MNEME_TRY(folder->CheckFitsMachine(*reader, page_dtype));
+  auto tokenizer = folder->OpenTokenizer();
+  MNEME_TRY(tokenizer);
+  tokenizer_ = std::make_unique<model::Tokenizer>(std::move(*tokenizer));
+  fmt::print(stderr, "loading {}, reader {}\n", config.model_dir(), memory::NameOf(*reader));
+  auto model =
+      model::LoadedModel::Make(folder->config(), folder->weights(), folder->router(), *reader,
+                               page_dtype, kernels::CpuKernels(), [](int done, int total) {
+                                 if (done == total || done % std::max(total / 10, 1) == 0)
+                                   fmt::print(stderr, "packed {} of {} parts\n", done, total);
+                               });
+  MNEME_TRY(model);
+  model_ = std::move(*model);
+  identity_.weights_hash = HashOf(folder->files().FingerprintRanges());
+  const std::vector<ByteSpan> router = folder->router().FingerprintRanges(*reader);
+  if (!router.empty()) identity_.router_hash = HashOf(router);
+  const auto tokenizer_file =
+      model::MappedFile::Open(folder->path() / "tokenizer.json", model::kTokenizerFileBytesMax);
+  MNEME_TRY(tokenizer_file);
+  identity_.tokenizer_hash = memory::Sha256(tokenizer_file->bytes());
+  return {};
+}
+
+Status ServedModel::OpenStores(const v1::ServerConfig& config) {
+  auto folder = memory::StoreFolder::Open(config.store_dir());
+  MNEME_TRY(folder);
+  folder_ = std::make_unique<memory::StoreFolder>(std::move(*folder));
+  auto log = memory::OpenTurnStore(
+      *folder_, {.sessions_max = Or<uint64_t>(config.limits().sessions_max(), 10'000)});
+  MNEME_TRY(log);
+  log_ = std::move(*log);
+  // Pages can be computed again, so damaged files must not keep the sessions from being served.
+  auto pages = memory::OpenPageStore(*folder_, {.start_empty_if_damaged = true});
+  MNEME_TRY(pages);
+  pages_ = std::move(pages->store);
+  return {};
+}
+
+Status ServedModel::StartEngine(const v1::ServerConfig& config) {
+  const auto cores = std::max(std::thread::hardware_concurrency(), 1u);
+  const auto as_int = [](uint32_t value, int otherwise) {
+    return value == 0 ? otherwise : static_cast<int>(std::min<uint32_t>(value, 1u << 20));
+  };
+  const engine::EngineOptions standard;
+  engine::EngineOptions options;
+  options.threads = as_int(config.cpu().threads(), static_cast<int>(cores));
+  options.step_ms = as_int(config.scheduler().step_ms(), standard.step_ms);
+  options.batch_max = as_int(config.scheduler().batch_max(), standard.batch_max);
+  options.running_max = as_int(config.scheduler().running_max(), standard.running_max);
+  options.host_bytes_max = Or(config.memory().host_bytes_max(), standard.host_bytes_max);
+  options.readers = as_int(config.memory().readers(), standard.readers);
+  options.unsaved_tokens_max =
+      Or(config.memory().unsaved_tokens_max(), standard.unsaved_tokens_max);
+  options.tokens_per_session_max =
+      Or(config.limits().tokens_per_session_max(), standard.tokens_per_session_max);
+  options.generated_tokens_max =
+      Or(config.limits().generated_tokens_max(), standard.generated_tokens_max);
+  options.queue_max = Or<size_t>(config.limits().queue_max(), standard.queue_max);
+  options.model_name =
+      std::filesystem::path(config.model_dir()).lexically_normal().filename().string();
+  options.identity = identity_;
+  auto engine = engine::Engine::Make(options, {.model = model_.get(),
+                                               .tokenizer = tokenizer_.get(),
+                                               .kernels = &kernels::CpuKernels(),
+                                               .folder = folder_.get(),
+                                               .log = log_.get(),
+                                               .pages = pages_.get()});
+  MNEME_TRY(engine);
+  engine_ = std::move(*engine);
+  return {};
+}
+
+Result<std::unique_ptr<engine::Service>> ServedModel::Make(const v1::ServerConfig& config) {
+  auto served = std::make_unique<ServedModel>();
+  // The store first: that another server holds it is known at once.
+  MNEME_TRY(served->OpenStores(config));
+  MNEME_TRY(served->LoadModel(config));
+  MNEME_TRY(served->StartEngine(config));
+  return std::unique_ptr<engine::Service>(std::move(served));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<engine::Service>> MakeService(const v1::ServerConfig& config) {
-  return Fail(Reason::kNotBuilt, "model {}: this build has no engine", config.model_dir());
+  return ServedModel::Make(config);
 }
 
 }  // namespace mneme::cli
