@@ -71,11 +71,11 @@ void ChunkKeeper::OnSaved(const memory::SaveReceipt& receipt) {
   AddNodes(*session);
 }
 
-void ChunkKeeper::AddNodes(Session& session) {
+void ChunkKeeper::AddNodes(Session& session, uint64_t position) {
   if (session.chain_broken || session.moving_back) return;
   for (NodeWaiting& node : session.nodes) {
     if (node.ordered) continue;
-    if (!node.saved || node.end_position > session.head.position()) return;
+    if (!node.saved || node.end_position > position) return;
     node.ordered = true;
     parts_.commit(memory::AddNode{.session = session.id, .node = node.record},
                   [this, id = session.id, key = node.key](Result<memory::Committed> result) {
@@ -95,6 +95,11 @@ void ChunkKeeper::OnNodeAdded(SessionId id, const NodeKey& key, Result<memory::C
     Unuse(key);
     session->nodes.erase(node);
     return;
+  }
+  if (node->end_position > session->head.position()) {  // its turn was refused
+    Unuse(key);
+    session->nodes.erase(node);
+    return DeleteFreed({key});
   }
   if (result.error().reason() == Reason::kStoreFull) {
     node->ordered = false;  // tried again with the next chunk or turn

@@ -27,8 +27,10 @@ class ChunkKeeper {
 
   void OnSaved(const memory::SaveReceipt& receipt);
 
-  // Tells the log of chunks that are saved and committed.
-  void AddNodes(Session& session);
+  // Tells the log of chunks that are saved and committed, or will be by the turn that is ordered
+  // just before and ends at `position`.
+  void AddNodes(Session& session, uint64_t position);
+  void AddNodes(Session& session) { AddNodes(session, session.head.position()); }
 
   // Forgets the chunks past the head: a Generate was cancelled.
   void DropUncommitted(Session& session);

@@ -84,6 +84,9 @@ class Engine::Core {
   void Dispatch(std::shared_ptr<Call> call);
   void Commit(memory::LogEntry entry, Parts::Answered answered);
   void Deliver(Item item);
+  // What one round ordered goes to the log thread together: a turn and the nodes of its chunks are
+  // one commit, so that no kill comes between them.
+  void SendOrders();
   void RetryNodes();
   void Finish();
 
@@ -114,6 +117,7 @@ class Engine::Core {
   SessionReader reader_;
 
   std::unordered_map<uint64_t, Parts::Answered> answered_;  // by ticket
+  std::vector<TurnLog::Entry> orders_;
   uint64_t next_ticket_ = 1;
   int64_t retry_at_us_ = 0;
   TurnLog turn_log_;
@@ -169,7 +173,11 @@ void Engine::Core::Deliver(Item item) {
 void Engine::Core::Commit(memory::LogEntry entry, Parts::Answered answered) {
   const uint64_t ticket = next_ticket_++;
   answered_.emplace(ticket, std::move(answered));
-  turn_log_.Order(ticket, std::move(entry));
+  orders_.push_back({.ticket = ticket, .entry = std::move(entry)});
+}
+
+void Engine::Core::SendOrders() {
+  if (!orders_.empty()) turn_log_.Order(std::exchange(orders_, {}));
 }
 
 Status Engine::Core::Submit(std::shared_ptr<Call> call) {
@@ -215,6 +223,7 @@ void Engine::Core::Run() {
     writer_.Advance();
     did = scheduler_.Round() || did;
     RetryNodes();
+    SendOrders();
     const size_t before = calls_.size();
     std::erase_if(calls_, [](const std::weak_ptr<Call>& weak) {
       const auto call = weak.lock();
@@ -337,10 +346,12 @@ void Engine::Core::Finish() {
     }
     return keeper_.saves_in_flight() > 0 || nodes || !answered_.empty();
   };
+  SendOrders();
   while (pending() && !mover_.stuck() && !inputs_.log->failed() &&
          clock_.MonotonicUs() < until_us) {
     Take(inbox_.Drain(kBusyWait));
     RetryNodes();
+    SendOrders();
   }
 }
 

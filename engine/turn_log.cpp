@@ -10,7 +10,7 @@ namespace mneme::engine {
 namespace {
 
 // One commit holds at most these; more would keep the first waiting for the last.
-constexpr size_t kGroupEntriesMax = 256;
+constexpr size_t kGroupEntriesMax = 4096;
 constexpr size_t kGroupBytesMax = memory::kCommitBytesMax / 2;
 
 size_t BytesOf(const memory::LogEntry& entry) {
@@ -29,11 +29,13 @@ TurnLog::TurnLog(memory::TurnStore& store, Clock& clock, Deliver deliver)
 
 TurnLog::~TurnLog() { Stop(/*drain=*/false); }
 
-void TurnLog::Order(uint64_t ticket, memory::LogEntry entry) {
-  const size_t bytes = BytesOf(entry);
+void TurnLog::Order(std::vector<Entry> entries) {
   {
     std::lock_guard lock(mutex_);
-    waiting_.push_back({.ticket = ticket, .entry = std::move(entry), .bytes = bytes});
+    for (Entry& one : entries) {
+      const size_t bytes = BytesOf(one.entry);
+      waiting_.push_back({.ticket = one.ticket, .entry = std::move(one.entry), .bytes = bytes});
+    }
   }
   wake_.notify_one();
 }

@@ -14,6 +14,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -36,7 +37,13 @@ class TurnLog {
   TurnLog(const TurnLog&) = delete;
   TurnLog& operator=(const TurnLog&) = delete;
 
-  void Order(uint64_t ticket, memory::LogEntry entry);
+  struct Entry {
+    uint64_t ticket = 0;
+    memory::LogEntry entry;
+  };
+
+  // What is ordered together is committed together, as far as one commit holds it.
+  void Order(std::vector<Entry> entries);
 
   // Commits everything that was ordered, flushes the watermark and stops; or stops at once, without
   // answers to what is left.

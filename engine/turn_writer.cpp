@@ -351,6 +351,7 @@ void TurnWriter::CommitGenerated(Session& session) {
                 [this, id = session.id](Result<memory::Committed> result) {
                   OnGenerated(id, std::move(result));
                 });
+  keeper_.AddNodes(session, session.head.position() + writing.tokens());
 }
 
 void TurnWriter::OnGenerated(SessionId id, Result<memory::Committed> result) {

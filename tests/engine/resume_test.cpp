@@ -72,6 +72,17 @@ TEST(ResumeTest, SaysWhatItRestoredAndReplayed) {
   EXPECT_EQ(engine.Stats().tokens_computed(), memory.replayed_tokens() + memory.fresh_tokens());
 }
 
+// A kill right after `done` loses no chunk that was saved: turn and nodes are one commit.
+TEST(ResumeTest, AKillRightAfterALongAnswerReplaysLittle) {
+  EngineCase engine;
+  engine.Start();
+  engine.Open("a");
+  ASSERT_FALSE(engine.Generate("a", RandomIds(12'000, 1), 2).failed());
+  engine.Restart(StopMode::kAtOnce);
+  const v1::MemoryReport memory = engine.Open("a").last().opened().memory();
+  EXPECT_GE(memory.restored_tokens() + 256 + engine.options.unsaved_tokens_max, 12'000u);
+}
+
 TEST(ResumeTest, ASmallCapSpillsAndReadsBackWithTheSameAnswers) {
   const std::vector<ScriptTurn> script = RandomScript(3000, 8);
   const Outcome expected = Undisturbed(script, 8);
