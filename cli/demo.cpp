@@ -1,0 +1,300 @@
+// mneme demo: a server is told facts, reads tens of thousands of tokens of other things, is killed,
+// comes back and answers from memory. Everything is checked; nothing is assumed.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "cli/command.h"
+#include "cli/connect.h"
+#include "cli/server_process.h"
+#include "cli/terminal.h"
+#include "eval/history.h"
+#include "model/model_folder.h"
+
+namespace mneme::cli {
+namespace {
+
+constexpr char kSession[] = "demo";
+constexpr char kFooter[] = R"(
+example:
+  mneme demo --model checkpoints/demo
+
+Exits with 0 only if every answer is right, pages came back from disk, nothing was computed that was
+in memory, and the first word came in under a tenth of the time that reading the history took.)";
+
+struct DemoCommand {
+  std::string model;
+  std::string corpus = "eval/corpus";
+  std::string store;
+  size_t tokens = 30'000;
+  int facts = 10;
+  uint64_t seed = 1;
+};
+
+double Seconds(int64_t from_us) {
+  return static_cast<double>(RealClock().MonotonicUs() - from_us) * 1e-6;
+}
+
+void Say(const std::string& text) {
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+std::string BytesByTier(const v1::StatsReply& stats) {
+  return fmt::format("host {} of {}, disk {}", Bytes(stats.bytes().host_bytes()),
+                     Bytes(stats.host_bytes_max()), Bytes(stats.bytes().disk_bytes()));
+}
+
+class Demo {
+ public:
+  explicit Demo(const DemoCommand& command) : command_(command) {}
+
+  Status Run();
+
+ private:
+  Status Prepare();
+  Status StartServer();
+  Status Tell();
+  Status Exchange(const eval::Exchange& exchange, bool last);
+  Status KillAndReturn();
+  Status Ask();
+  Status AskOne(const eval::Question& question, bool first);
+  Status ShowSource();
+  Status CheckCounters();
+  void Check(bool holds, const std::string& what);
+
+  const DemoCommand command_;
+  std::filesystem::path folder_;
+  uint64_t host_bytes_max_ = 0;
+  eval::History history_;
+  std::unique_ptr<ServerProcess> server_;
+  std::unique_ptr<client::Client> client_;
+  double read_seconds_ = 0;
+  double first_token_seconds_ = 0;
+  uint64_t recalled_tokens_ = 0;  // replayed and fresh since the return, as the replies said
+  int failures_ = 0;
+};
+
+void Demo::Check(bool holds, const std::string& what) {
+  Say(fmt::format("  {} {}", holds ? "ok     " : "FAILED ", what));
+  failures_ += holds ? 0 : 1;
+}
+
+// The history to tell, and a cap that holds a quarter of the pages it will make.
+Status Demo::Prepare() {
+  const auto folder = model::ModelFolder::Open(command_.model);
+  MNEME_TRY(folder);
+  if (!folder->router().has_router()) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the demo needs a model with a router; {} has no router.safetensors",
+                command_.model);
+  }
+  const auto tokenizer = folder->OpenTokenizer();
+  MNEME_TRY(tokenizer);
+  const auto chat = model::ChatTemplate::Make(*tokenizer);
+  MNEME_TRY(chat);
+  const auto corpus = eval::Corpus::Load(std::filesystem::path(command_.corpus) / "train");
+  MNEME_TRY(corpus);
+  eval::HistoryWriter writer(*corpus, *tokenizer, *chat, command_.seed);
+  auto history =
+      writer.Write({.tokens = command_.tokens, .facts = command_.facts, .last_depth = 0.1});
+  MNEME_TRY(history);
+  history_ = std::move(*history);
+
+  const memory::MemoryLayout layout = model::LayoutOf(folder->config(), folder->router(),
+                                                      memory::Reader::kHla, kernels::Dtype::kF16);
+  const uint64_t chunks = history_.ids.size() / static_cast<uint64_t>(layout.chunk_tokens());
+  const uint64_t page_bytes =
+      chunks * static_cast<uint64_t>(layout.groups_per_chunk()) * layout.group_bytes();
+  host_bytes_max_ = page_bytes / 4;
+  folder_ = command_.store.empty() ? std::filesystem::temp_directory_path() / "mneme-demo"
+                                   : std::filesystem::path(command_.store);
+  std::error_code failure;
+  std::filesystem::remove_all(folder_, failure);
+  std::filesystem::create_directories(folder_, failure);
+  if (failure)
+    return Fail(ErrorCode::kUnavailable, "folder {}: {}", folder_.string(), failure.message());
+  Say(fmt::format("model {}, {} tokens to tell, {} facts in the first tenth", command_.model,
+                  Count(history_.ids.size()), history_.questions.size()));
+  Say(fmt::format("{} of pages will be made; host memory is capped at {}, the rest goes to disk",
+                  Bytes(page_bytes), Bytes(host_bytes_max_)));
+  return {};
+}
+
+Status Demo::StartServer() {
+  const int64_t started_us = RealClock().MonotonicUs();
+  auto server =
+      ServerProcess::Start({"--model", command_.model, "--store", (folder_ / "store").string(),
+                            "--memory.host_bytes_max", std::to_string(host_bytes_max_)},
+                           (folder_ / "serve.log").string());
+  MNEME_TRY(server);
+  server_ = std::move(*server);
+  auto client = server_->Connect();
+  MNEME_TRY(client);
+  client_ = std::move(*client);
+  Say(fmt::format("server ready after {:.1f} s", Seconds(started_us)));
+  return {};
+}
+
+Status Demo::Exchange(const eval::Exchange& exchange, bool last) {
+  v1::AppendRequest request;
+  request.set_session(kSession);
+  request.set_wait_until_computed(last);
+  v1::Messages* messages = request.mutable_input()->mutable_messages();
+  v1::Message* message = messages->add_messages();
+  message->set_role(v1::ROLE_USER);
+  message->set_content(exchange.message);
+  message = messages->add_messages();
+  message->set_role(v1::ROLE_ASSISTANT);
+  message->set_content(exchange.reply);
+  const auto appended = client_->Append(std::move(request));
+  MNEME_TRY(appended);
+  return {};
+}
+
+Status Demo::Tell() {
+  const auto opened = client_->Open(kSession);
+  MNEME_TRY(opened);
+  Say("\ntelling:");
+  const int64_t started_us = RealClock().MonotonicUs();
+  const size_t each = std::max<size_t>(history_.exchanges.size() / 8, 1);
+  for (size_t index = 0; index < history_.exchanges.size(); ++index) {
+    const bool last = index + 1 == history_.exchanges.size();
+    // Waiting now and then keeps the figures honest: what is told is also computed.
+    const bool shown = last || index % each == each - 1;
+    MNEME_TRY(Exchange(history_.exchanges[index], shown));
+    if (!shown) continue;
+    const auto stats = client_->Stats("");
+    MNEME_TRY(stats);
+    const double seconds = Seconds(started_us);
+    Say(fmt::format("  {:>7} tokens, {:>5.0f} tokens/s, {}", Count(stats->tokens_computed()),
+                    static_cast<double>(stats->tokens_computed()) / seconds, BytesByTier(*stats)));
+  }
+  read_seconds_ = Seconds(started_us);
+  Say(fmt::format("  told and read in {:.1f} s", read_seconds_));
+  return {};
+}
+
+Status Demo::KillAndReturn() {
+  Say("\nkill -9");
+  client_.reset();
+  server_->Kill();
+  MNEME_TRY(StartServer());
+  const auto opened = client_->Open(kSession, /*create=*/false);
+  MNEME_TRY(opened);
+  Say(fmt::format("session {}: {} turns, {} tokens; {} restored, {} to compute again", kSession,
+                  opened->head().turn(), Count(opened->head().position()),
+                  Count(opened->memory().restored_tokens()),
+                  Count(opened->head().position() - opened->memory().restored_tokens())));
+  return {};
+}
+
+Status Demo::AskOne(const eval::Question& question, bool first) {
+  v1::GenerateRequest request;
+  request.set_session(kSession);
+  request.set_explain(true);
+  request.set_max_tokens(64);
+  v1::Message* message = request.mutable_input()->mutable_messages()->add_messages();
+  message->set_role(v1::ROLE_USER);
+  message->set_content(question.text);
+  const int64_t asked_us = RealClock().MonotonicUs();
+  double first_seconds = 0;
+  const auto done = client_->Generate(std::move(request), [&](const v1::Event& event) {
+    if (event.has_token() && first_seconds == 0) first_seconds = Seconds(asked_us);
+  });
+  MNEME_TRY(done);
+  if (first) first_token_seconds_ = first_seconds == 0 ? Seconds(asked_us) : first_seconds;
+  recalled_tokens_ += done->memory().replayed_tokens() + done->memory().fresh_tokens();
+  Say(fmt::format("  {}\n    {}", Printable(question.text), Printable(done->text())));
+  MNEME_TRY(ShowSource());
+  Check(done->text() == question.answer,
+        fmt::format("the answer is `{}`", Printable(question.answer)));
+  return {};
+}
+
+// The part of the history that the last answer's first word came from.
+Status Demo::ShowSource() {
+  v1::ExplainRequest request;
+  request.set_session(kSession);
+  const auto explanation = client_->Explain(std::move(request));
+  MNEME_TRY(explanation);
+  for (const v1::TokenExplanation& token : explanation->tokens()) {
+    if (token.contributions().empty()) continue;
+    const v1::Contribution& from = token.contributions(0);
+    Say(fmt::format("    `{}` read tokens {} to {} ({}): {}", Printable(token.text()),
+                    from.first_position(), from.first_position() + from.tokens() - 1, from.tier(),
+                    Printable(from.text())));
+    return {};
+  }
+  Say("    no closed chunk was read");
+  return {};
+}
+
+Status Demo::Ask() {
+  Say("\nasking:");
+  for (size_t index = 0; index < history_.questions.size(); ++index)
+    MNEME_TRY(AskOne(history_.questions[index], index == 0));
+  return {};
+}
+
+Status Demo::CheckCounters() {
+  const auto stats = client_->Stats("");
+  MNEME_TRY(stats);
+  Say("\nchecks:");
+  Check(stats->page_store_reads() > 0,
+        fmt::format("{} page groups ({}) came back from disk", stats->page_store_reads(),
+                    Bytes(stats->page_store_read_bytes())));
+  Check(stats->tokens_computed() <= recalled_tokens_,
+        fmt::format("{} tokens computed since the return, {} replayed or new",
+                    Count(stats->tokens_computed()), Count(recalled_tokens_)));
+  Check(first_token_seconds_ < read_seconds_ / 10,
+        fmt::format("first word after {:.2f} s, reading the history took {:.1f} s",
+                    first_token_seconds_, read_seconds_));
+  Say(fmt::format("  {}", BytesByTier(*stats)));
+  return {};
+}
+
+Status Demo::Run() {
+  MNEME_TRY(Prepare());
+  MNEME_TRY(StartServer());
+  MNEME_TRY(Tell());
+  MNEME_TRY(KillAndReturn());
+  MNEME_TRY(Ask());
+  MNEME_TRY(CheckCounters());
+  client_.reset();
+  Check(server_->Stop() == 0, "the server stops cleanly");
+  if (failures_ > 0) {
+    return Fail(ErrorCode::kInternal, "{} checks failed; the server's log is {}", failures_,
+                (folder_ / "serve.log").string());
+  }
+  Say("\neverything held");
+  return {};
+}
+
+}  // namespace
+
+int RunDemo(int argc, char** argv) {
+  DemoCommand command;
+  CLI::App app("Shows that a killed server still knows what it was told.", "mneme demo");
+  app.footer(kFooter);
+  app.add_option("--model", command.model, "the model folder")->required();
+  app.add_option("--corpus", command.corpus, "folder with facts and texts to tell")
+      ->capture_default_str();
+  app.add_option("--store", command.store, "folder to work in, emptied first (default: temporary)");
+  app.add_option("--tokens", command.tokens, "length of the conversation")
+      ->check(CLI::Range(4096, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--facts", command.facts, "facts told")->check(CLI::Range(1, 1000));
+  app.add_option("--seed", command.seed, "any seed tells other facts")->capture_default_str();
+  if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
+  if (const Status status = Demo(command).Run(); !status)
+    return Complain("demo", status.error(), /*json=*/false);
+  return kExitOk;
+}
+
+}  // namespace mneme::cli
