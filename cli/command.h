@@ -32,6 +32,7 @@ int RunChat(int argc, char** argv);
 int RunSession(int argc, char** argv);
 int RunRun(int argc, char** argv);
 int RunModel(int argc, char** argv);
+int RunBench(int argc, char** argv);
 int RunDemo(int argc, char** argv);
 int RunEval(int argc, char** argv);
 

@@ -27,14 +27,18 @@ void AddLocalModelOptions(CLI::App& app, LocalModelChoice& choice) {
       ->capture_default_str();
 }
 
-Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const LocalModelChoice& choice) {
+int ThreadsOf(const LocalModelChoice& choice) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return choice.threads == 0 ? cores : choice.threads;
+}
+
+Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const LocalModelChoice& choice) {
   ProgressLine progress("parts");
   auto model = model::LocalModel::Load(
       {.folder = choice.folder,
        .reader = choice.reader,
        .page_dtype = choice.page_dtype == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16,
-       .threads = choice.threads == 0 ? cores : choice.threads,
+       .threads = ThreadsOf(choice),
        .batch_max = choice.batch_max,
        .host_bytes_max = choice.host_mib_max * kMiB,
        .progress = [&](int done, int total) {

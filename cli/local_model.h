@@ -21,6 +21,9 @@ struct LocalModelChoice {
 
 void AddLocalModelOptions(CLI::App& app, LocalModelChoice& choice);
 
+// The threads that `choice` stands for.
+int ThreadsOf(const LocalModelChoice& choice);
+
 // Shows how far it is on standard error.
 Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const LocalModelChoice& choice);
 

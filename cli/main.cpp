@@ -15,6 +15,7 @@ constexpr Command kCommands[] = {
     {"session", "list, show and remove sessions", RunSession},
     {"run", "answer one prompt, without a server", RunRun},
     {"model", "what a model folder holds and needs", RunModel},
+    {"bench", "how fast this machine runs a model's steps", RunBench},
     {"demo", "tell a server facts, kill it, and ask", RunDemo},
     {"eval", "what a model still knows of what it was told", RunEval},
 };

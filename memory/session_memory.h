@@ -47,6 +47,7 @@ class SessionMemory {
                 std::vector<std::shared_ptr<ClosedChunk>> chunks, const Boundary& boundary);
 
   SessionMemory(SessionMemory&&) noexcept = default;
+  SessionMemory& operator=(SessionMemory&&) noexcept = default;
 
   // A session of its own with the same past: closed chunks shared, open chunk copied.
   SessionMemory Fork() const;

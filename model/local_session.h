@@ -59,6 +59,7 @@ class LocalSession {
   explicit LocalSession(LocalModel& model);
 
   LocalSession(LocalSession&&) noexcept = default;
+  LocalSession& operator=(LocalSession&&) noexcept = default;
 
   // Computes tokens that somebody else wrote. Every call is a run of its own, as a turn is.
   // `progress`, where given, is called after each slice with the tokens done; false stops early
