@@ -50,6 +50,16 @@ class Reading {
     return 0;
   }
 
+  // False where the field is absent.
+  bool Flag(const json::value& object, const char* name) {
+    const json::object* fields = object.if_object();
+    const json::value* found = fields == nullptr ? nullptr : fields->if_contains(name);
+    if (found == nullptr) return false;
+    if (const bool* flag = found->if_bool()) return *flag;
+    Refuse(ErrorCode::kInvalidArgument, std::string(name) + " is not true or false");
+    return false;
+  }
+
   Texts List(const json::value& value, const char* name) {
     Texts texts;
     const json::array* items = value.if_array();
@@ -147,6 +157,7 @@ Status ReadWording(const std::filesystem::path& file, Wording& wording) {
   for (const json::value& item : relations == nullptr ? json::array() : *relations) {
     wording.relations.push_back({.owners = reading.List(item, "owners", 0),
                                  .kind = reading.Text(reading.Field(item, "kind"), "kind"),
+                                 .has_verb = reading.Flag(item, "verbs"),
                                  .statements = reading.List(item, "statements", 0),
                                  .corrections = reading.List(item, "corrections", 0),
                                  .questions = reading.List(item, "questions", 0)});
@@ -170,6 +181,23 @@ Status ReadAttributes(const std::filesystem::path& file, std::vector<AttributeGr
                       .modifiers = reading.List(item, "modifiers", 0),
                       .nouns = reading.List(item, "nouns", 0)});
     if (groups.back().weight < 1) reading.Refuse(ErrorCode::kInvalidArgument, "weight is below 1");
+  }
+  return reading.status();
+}
+
+Status ReadVerbs(const std::filesystem::path& file, std::vector<Verb>& verbs) {
+  Reading reading(file);
+  const json::value root = reading.Parse();
+  MNEME_TRY(reading.status());
+  const json::array* items = root.if_array();
+  if (items == nullptr) reading.Refuse(ErrorCode::kInvalidArgument, "is not a list of verbs");
+  for (const json::value& item : items == nullptr ? json::array() : *items) {
+    const Texts forms = reading.List(item, "verb");
+    if (forms.size() != 2) {
+      reading.Refuse(ErrorCode::kInvalidArgument, "a verb has two forms");
+      break;
+    }
+    verbs.push_back({.plain = forms[0], .third_person = forms[1]});
   }
   return reading.status();
 }
@@ -232,7 +260,12 @@ Status CheckNames(const std::filesystem::path& folder, const Corpus& corpus) {
                     folder.string(), owner);
     }
   }
-  for (const Relation& relation : corpus.wording.relations) MNEME_TRY(kind_exists(relation.kind));
+  for (const Relation& relation : corpus.wording.relations) {
+    MNEME_TRY(kind_exists(relation.kind));
+    if (relation.has_verb && corpus.verbs.empty())
+      return Fail(ErrorCode::kInvalidArgument, "{}: a relation wants verbs, verbs.json has none",
+                  folder.string());
+  }
   return {};
 }
 
@@ -270,6 +303,7 @@ Result<Corpus> Corpus::Load(const std::filesystem::path& folder) {
   Corpus corpus;
   MNEME_TRY(ReadWording(folder / "wording.json", corpus.wording));
   MNEME_TRY(ReadAttributes(folder / "attributes.json", corpus.attributes));
+  MNEME_TRY(ReadVerbs(folder / "verbs.json", corpus.verbs));
   MNEME_TRY(ReadNames(folder / "names.json", corpus));
   MNEME_TRY(ReadValues(folder / "values.json", corpus));
   MNEME_TRY(ReadFiller(folder / "filler", corpus));

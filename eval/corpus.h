@@ -33,7 +33,13 @@ using Slots = std::map<std::string, Slot>;
 struct Relation {
   std::vector<std::string> owners;  // classes
   std::string kind;                 // of the value
+  bool has_verb = false;            // "{owner} {verbs} {value}."
   std::vector<std::string> statements, corrections, questions;
+};
+
+struct Verb {
+  std::string plain;         // "collect"
+  std::string third_person;  // "collects"
 };
 
 struct Wording {
@@ -53,6 +59,7 @@ struct AttributeGroup {
 
 struct Corpus {
   Wording wording;
+  std::vector<Verb> verbs;
   std::vector<AttributeGroup> attributes;
   std::map<std::string, std::vector<std::string>> owner_templates;  // by owner class
   Slots name_slots;

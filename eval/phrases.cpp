@@ -25,6 +25,7 @@ Key Phrases::FreshKey() {
     const Relation& relation = corpus_.wording.relations[static_cast<size_t>(key.relation)];
     key.owner_class = random_.Pick(relation.owners);
     key.kind = relation.kind;
+    if (relation.has_verb) key.verb = static_cast<int>(random_.Below(corpus_.verbs.size()));
   } else {
     int64_t weights = 0;
     for (const AttributeGroup& group : corpus_.attributes) weights += group.weight;
@@ -33,7 +34,9 @@ Key Phrases::FreshKey() {
     while (drawn >= corpus_.attributes[index].weight) drawn -= corpus_.attributes[index++].weight;
     const AttributeGroup& group = corpus_.attributes[index];
     const std::string& modifier = random_.Pick(group.modifiers);
-    key.attribute = modifier + (modifier.empty() ? "" : " ") + random_.Pick(group.nouns);
+    key.attribute =
+        Draw(random_, modifier + (modifier.empty() ? "" : " ") + random_.Pick(group.nouns),
+             corpus_.value_slots);
     key.owner_class = random_.Pick(group.owners);
     key.kind = group.kind;
   }
@@ -71,7 +74,11 @@ std::string Phrases::Sentence(const Key& key, const std::string& value, Form for
   };
   if (key.relation >= 0) {
     const Relation& relation = corpus_.wording.relations[static_cast<size_t>(key.relation)];
-    return Fill(random_.Pick(of(relation)), {{"owner", key.owner}, {"value", value}});
+    const Verb verb = key.verb < 0 ? Verb{} : corpus_.verbs[static_cast<size_t>(key.verb)];
+    return Fill(random_.Pick(of(relation)), {{"owner", key.owner},
+                                             {"verb", verb.plain},
+                                             {"verbs", verb.third_person},
+                                             {"value", value}});
   }
   const std::string name = Fill(random_.Pick(corpus_.wording.key_forms.at(key.owner_class)),
                                 {{"owner", key.owner}, {"attribute", key.attribute}});

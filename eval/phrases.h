@@ -17,6 +17,7 @@ struct Key {
   std::string kind;       // of the value
   std::string attribute;  // empty for a relation
   int relation = -1;      // index into Wording::relations, or -1
+  int verb = -1;          // index into Corpus::verbs, or -1
 
   bool operator==(const Key&) const = default;
 };
