@@ -64,7 +64,9 @@ class Demo {
   Status KillAndReturn();
   Status Ask();
   Status AskOne(const eval::Question& question, bool first);
-  Status ShowSource();
+  Status ReadTranscript();
+  Status ShowSource(const eval::Question& question);
+  std::string LineWith(const std::string& value, uint64_t first, uint64_t tokens) const;
   Status CheckCounters();
   void Check(bool holds, const std::string& what);
 
@@ -72,6 +74,7 @@ class Demo {
   std::filesystem::path folder_;
   uint64_t host_bytes_max_ = 0;
   eval::History history_;
+  std::vector<v1::TranscriptTurn> told_;
   std::unique_ptr<ServerProcess> server_;
   std::unique_ptr<client::Client> client_;
   double read_seconds_ = 0;
@@ -211,31 +214,64 @@ Status Demo::AskOne(const eval::Question& question, bool first) {
   if (first) first_token_seconds_ = first_seconds == 0 ? Seconds(asked_us) : first_seconds;
   recalled_tokens_ += done->memory().replayed_tokens() + done->memory().fresh_tokens();
   Say(fmt::format("  {}\n    {}", Printable(question.text), Printable(done->text())));
-  MNEME_TRY(ShowSource());
+  MNEME_TRY(ShowSource(question));
   Check(done->text() == question.answer,
         fmt::format("the answer is `{}`", Printable(question.answer)));
   return {};
 }
 
-// The part of the history that the last answer's first word came from.
-Status Demo::ShowSource() {
+// The sentence that the last answer was read from: among the chunks that its first words chose, the
+// line of the log that holds the value.
+Status Demo::ShowSource(const eval::Question& question) {
   v1::ExplainRequest request;
   request.set_session(kSession);
   const auto explanation = client_->Explain(std::move(request));
   MNEME_TRY(explanation);
+  const std::string value = question.answer.substr(0, question.answer.size() - 1);
   for (const v1::TokenExplanation& token : explanation->tokens()) {
-    if (token.contributions().empty()) continue;
-    const v1::Contribution& from = token.contributions(0);
-    Say(fmt::format("    `{}` read tokens {} to {} ({}): {}", Printable(token.text()),
-                    from.first_position(), from.first_position() + from.tokens() - 1, from.tier(),
-                    Printable(from.text())));
-    return {};
+    for (const v1::Contribution& from : token.contributions()) {
+      const std::string line = LineWith(value, from.first_position(), from.tokens());
+      if (line.empty()) continue;
+      Say(fmt::format("    from tokens {} to {} ({}): {}", from.first_position(),
+                      from.first_position() + from.tokens() - 1, from.tier(), Printable(line)));
+      return {};
+    }
   }
-  Say("    no closed chunk was read");
+  Check(false, fmt::format("a chunk that holds `{}` was read", Printable(value)));
   return {};
 }
 
+// The first line of what was told between two positions that holds `value`; empty where none does.
+std::string Demo::LineWith(const std::string& value, uint64_t first, uint64_t tokens) const {
+  for (const v1::TranscriptTurn& turn : told_) {
+    for (const v1::TranscriptPart& part : turn.parts()) {
+      if (part.first_position() >= first + tokens) continue;
+      if (part.first_position() + part.tokens() <= first) continue;
+      const size_t at = part.text().find(value);
+      if (at == std::string::npos) continue;
+      const size_t begin = part.text().rfind('\n', at) + 1;  // 0 where there is none
+      return part.text().substr(begin, part.text().find('\n', at) - begin);
+    }
+  }
+  return {};
+}
+
+// What the log holds, as the server gives it back after its return.
+Status Demo::ReadTranscript() {
+  v1::TranscriptRequest request;
+  request.set_session(kSession);
+  request.set_first_turn(1);
+  for (;;) {
+    auto transcript = client_->Transcript(request);
+    MNEME_TRY(transcript);
+    for (v1::TranscriptTurn& turn : *transcript->mutable_turns()) told_.push_back(std::move(turn));
+    if (!transcript->more() || told_.empty()) return {};
+    request.set_first_turn(told_.back().turn() + 1);
+  }
+}
+
 Status Demo::Ask() {
+  MNEME_TRY(ReadTranscript());
   Say("\nasking:");
   for (size_t index = 0; index < history_.questions.size(); ++index)
     MNEME_TRY(AskOne(history_.questions[index], index == 0));

@@ -16,14 +16,14 @@ namespace json = boost::json;
 using json::error_code;
 
 // What Boost's own handler does, plus the keys seen so far in each open object.
-class StrictHandler {
+class StrictEvents {
  public:
   static constexpr size_t max_object_size = json::object::max_size();
   static constexpr size_t max_array_size = json::array::max_size();
   static constexpr size_t max_key_size = json::string::max_size();
   static constexpr size_t max_string_size = json::string::max_size();
 
-  explicit StrictHandler(size_t values_max) : values_left_(values_max) { stack_.reset(); }
+  explicit StrictEvents(size_t values_max) : values_left_(values_max) { stack_.reset(); }
 
   bool on_document_begin(error_code&) { return true; }
   bool on_document_end(error_code&) { return true; }
@@ -130,7 +130,7 @@ Result<json::value> ParseStrictJson(std::string_view text, std::string_view file
                                     size_t values_max) {
   json::parse_options options;
   options.max_depth = kJsonDepthMax;
-  json::basic_parser<StrictHandler> parser(options, values_max);
+  json::basic_parser<StrictEvents> parser(options, values_max);
   error_code error;
   const size_t used = parser.write_some(false, text.data(), text.size(), error);
   if (!parser.handler().refusal().empty())

@@ -31,7 +31,7 @@ constexpr std::pair<std::string_view, StoredDtype> kDtypes[] = {
 
 // Builds a WeightHeader from the parser's tokens. The form allows five places, and each token is
 // refused where it does not belong.
-class HeaderHandler {
+class HeaderEvents {
  public:
   static constexpr size_t max_object_size = kTensorsMax + 2;
   static constexpr size_t max_array_size = kHeaderBytesMax;
@@ -266,7 +266,7 @@ class HeaderHandler {
 Result<WeightHeader> ParseWeightHeader(std::string_view text, std::string_view file) {
   json::parse_options options;
   options.max_depth = 8;
-  json::basic_parser<HeaderHandler> parser(options);
+  json::basic_parser<HeaderEvents> parser(options);
   error_code error;
   const size_t used = parser.write_some(false, text.data(), text.size(), error);
   if (const auto& refusal = parser.handler().refusal())

@@ -1,0 +1,53 @@
+// The real binary on the shipped model, without a server: what people type first must work as the
+// documents say.
+#include <gtest/gtest.h>
+
+#include "tests/support/process.h"
+
+namespace mneme {
+namespace {
+
+using support::Process;
+
+const std::string kDemo = std::string(MNEME_SOURCE_DIR) + "/checkpoints/demo";
+const std::string kCorpus = std::string(MNEME_SOURCE_DIR) + "/eval/corpus";
+
+TEST(LocalProcessTest, RunAnswersAPrompt) {
+  Process run(
+      {.arguments = {MNEME, "run", "--model", kDemo, "--prompt", "My locker code is 4711."}});
+  EXPECT_EQ(run.Wait(60'000), 0) << run.Errors();
+  EXPECT_FALSE(run.Output().empty());
+  EXPECT_NE(run.Errors().find("hla reader"), std::string::npos) << run.Errors();
+}
+
+TEST(LocalProcessTest, RunTakesThePromptFromAFileAndAnswersInJson) {
+  Process run({.arguments = {MNEME, "run", "--model", kDemo, "--prompt-file", "-", "--json"},
+               .input = "Hello."});
+  EXPECT_EQ(run.Wait(60'000), 0) << run.Errors();
+  EXPECT_NE(run.Output().find("\"stop_reason\":\"stop\""), std::string::npos) << run.Output();
+}
+
+TEST(LocalProcessTest, InspectShowsTheReadersOfTheFolder) {
+  Process inspect({.arguments = {MNEME, "model", "inspect", kDemo}});
+  EXPECT_EQ(inspect.Wait(), 0) << inspect.Errors();
+  EXPECT_NE(inspect.Output().find("hla"), std::string::npos) << inspect.Output();
+  EXPECT_NE(inspect.Output().find("native"), std::string::npos);
+}
+
+TEST(LocalProcessTest, AFolderThatIsNoneIsRefusedByName) {
+  Process run({.arguments = {MNEME, "run", "--model", "/nowhere/model", "--prompt", "Hello."}});
+  EXPECT_NE(run.Wait(), 0);
+  EXPECT_NE(run.Errors().find("/nowhere/model"), std::string::npos) << run.Errors();
+}
+
+TEST(LocalProcessTest, TheQuickEvaluationCountsTwentyQuestions) {
+  Process eval({.arguments = {MNEME, "eval", "retrieval", "--model", kDemo, "--corpus", kCorpus,
+                              "--quick", "--json"}});
+  EXPECT_EQ(eval.Wait(240'000), 0) << eval.Errors();
+  EXPECT_NE(eval.Output().find("\"in_distribution\":{\"asked\":10"), std::string::npos)
+      << eval.Output();
+  EXPECT_NE(eval.Output().find("\"held_out\":{\"asked\":10"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mneme
