@@ -26,8 +26,8 @@ examples:
   mneme bench --model checkpoints/demo
   mneme bench --model checkpoints/demo --history 32768 --json
 
-decode     one token at a time; share: bytes it must read (weights, open rows, chosen pages) over the
-           time, against the rate at which the same threads read a buffer of that size
+decode     one token at a time; share: bytes it must read (weights, open rows, chosen pages) over
+           the time, against the rate at which the same threads read a buffer of that size
 batch      several sessions decode together; gain: tokens per second over those of one
 prefill    a prompt, all of its work; share: against the matrix library multiplying 256 rows at a
            time by the same matrices and doing nothing else

@@ -23,7 +23,8 @@ examples:
 
 Tells facts among pasted texts, asks for each in a fork of the read history, and counts answers that
 are right to the letter: once with wording, names and texts the demo model was trained on, once with
-held-out ones. --close-gates reads no closed chunk at all: the difference is what memory is worth.)";
+held-out ones. --close-gates reads no closed chunk at all: the difference is what memory is
+worth.)";
 
 struct RetrievalCommand {
   LocalModelChoice choice;

@@ -181,8 +181,8 @@ TEST(HostileFilesTest, MutatedIndexesLoadOrAreRefused) {
   const ScratchFolder folder;
   folder.Write("one.safetensors", FileOf({{"a", support::Counting("F32", {2})}}));
   folder.Write("two.safetensors", FileOf({{"b", support::Counting("F32", {3})}}));
-  const std::string whole =
-      R"({"metadata":{"total_size":20},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})";
+  const std::string whole = R"({"metadata":{"total_size":20},)"
+                            R"("weight_map":{"a":"one.safetensors","b":"two.safetensors"}})";
   std::mt19937 random(13);
   int refused = 0;
   for (int round = 0; round < 500; ++round) {

@@ -14,7 +14,8 @@ TEST(WeightHeaderTest, KeepsOrderAndDeclaredNumbers) {
   const auto header = ParseWeightHeader(
       R"({"z":{"shape":[2,3],"data_offsets":[24,36],"dtype":"BF16"},
           "__metadata__":{"k":"v\n"},
-          "a":{"dtype":"I64","shape":[],"data_offsets":[18446744073709551607,18446744073709551615]}})",
+          "a":{"dtype":"I64","shape":[],
+               "data_offsets":[18446744073709551607,18446744073709551615]}})",
       "f");
   ASSERT_TRUE(header) << header.error().message();
   ASSERT_EQ(header->tensors.size(), 2u);
