@@ -37,6 +37,15 @@ def draw(rng, templates, slots):
     return SLOT.sub(lambda m: draw_slot(rng, slots[m.group(1)]), rng.choice(templates))
 
 
+_training = False
+
+
+def begin_training():
+    """From now on this process refuses to open the held-out half."""
+    global _training
+    _training = True
+
+
 @dataclass
 class Corpus:
     wording: dict
@@ -57,7 +66,9 @@ class Corpus:
 
     @classmethod
     def held_out(cls):
-        """For evaluation only: nothing that trains or tunes may call this."""
+        """For evaluation only: a process that trains is refused."""
+        if _training:
+            raise PermissionError("eval/corpus/held_out is for evaluation; nothing that trains may open it")
         return cls._load({name: "held_out" for name in FILES})
 
     @classmethod

@@ -18,6 +18,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 import checkpoint
+import corpus
 from model import Gating, Model, ModelConfig, compile_functions
 from oracle import forced_rows, given_gates
 from optimizer import optimizers
@@ -204,4 +205,5 @@ def answer_figures(logits, batch):
 
 
 if __name__ == "__main__":
+    corpus.begin_training()
     Trainer(parse_arguments()).run()
