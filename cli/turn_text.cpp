@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -42,6 +43,11 @@ void Split(std::string_view text, std::string& role, std::vector<Spoken>& spoken
 
 void AddCounter(std::vector<std::string>& lines, const char* name, uint64_t value) {
   if (value > 0) lines.push_back(fmt::format("{:<22}{}", name, Count(value)));
+}
+
+std::string OneLine(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
 }
 
 }  // namespace
@@ -122,6 +128,7 @@ std::vector<std::string> StatsLines(const v1::StatsReply& stats) {
   return lines;
 }
 
+// The shares of a token are summed over heads and layers, so they may well exceed 1.
 std::vector<std::string> ExplanationLines(const v1::Explanation& explanation) {
   if (!explanation.none_because().empty())
     return {"nothing to explain: " + Printable(explanation.none_because())};
@@ -129,11 +136,12 @@ std::vector<std::string> ExplanationLines(const v1::Explanation& explanation) {
       fmt::format("turn {}: what each token read of the history", explanation.turn())};
   for (const v1::TokenExplanation& token : explanation.tokens()) {
     lines.push_back(fmt::format("at {} \"{}\"", Count(token.position()), Printable(token.text())));
+    if (token.contributions().empty()) lines.push_back("  nothing before the open chunk");
     for (const v1::Contribution& part : token.contributions()) {
-      lines.push_back(fmt::format("  {:5.1f} %  tokens {} to {}, {}: {}", 100 * part.share(),
+      lines.push_back(fmt::format("  {:5.2f}  tokens {} to {}, {}: {}", part.share(),
                                   Count(part.first_position()),
-                                  Count(part.first_position() + part.tokens()),
-                                  Printable(part.tier()), Printable(part.text())));
+                                  Count(part.first_position() + part.tokens() - 1),
+                                  Printable(part.tier()), Printable(OneLine(part.text()))));
     }
   }
   if (explanation.more()) lines.push_back("(and more tokens)");

@@ -69,10 +69,12 @@ TEST(TurnTextTest, ExplainsOrSaysWhyNot) {
   part.set_tokens(256);
   part.set_share(0.5);
   part.set_tier("host");
-  part.set_text("the \x1b stone");
+  part.set_text("the\n\x1b stone");
+  explanation.add_tokens()->set_text("sky");
   const auto lines = ExplanationLines(explanation);
-  ASSERT_EQ(lines.size(), 3u);
-  EXPECT_EQ(lines[2], "   50.0 %  tokens 256 to 512, host: the \\x1b stone");
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[2], "   0.50  tokens 256 to 511, host: the \\x1b stone");
+  EXPECT_EQ(lines[4], "  nothing before the open chunk");
 }
 
 }  // namespace
