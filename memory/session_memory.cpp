@@ -69,6 +69,7 @@ Result<std::shared_ptr<ClosedChunk>> SessionMemory::Seal(const ChunkKey& key,
                                                          const Sealing& sealing) {
   MNEME_CHECK(full(), "{} of {} tokens", open_tokens(), chunk_tokens());
   const uint64_t first_position = position_ - static_cast<uint64_t>(chunk_tokens());
+  cache_->BeginStep();  // what the last layer of the last step used may go
   auto made = ClosedChunk::Make(*layout_, *cache_, key, first_position);
   MNEME_TRY(made);
   const std::shared_ptr<ClosedChunk>& chunk = *made;
@@ -91,7 +92,6 @@ Status SessionMemory::SealGroups(ClosedChunk& chunk, const Sealing& sealing) {
   std::vector<kernels::OpenRows> rows;
   std::vector<int> layers;
   std::vector<std::byte*> groups;
-  cache_->BeginStep();
   for (size_t paged = 0; paged < layout_->paged_layers.size(); ++paged) {
     const auto linear = static_cast<size_t>(layout_->paged_layers[paged]);
     rows.push_back(open_.rows()[linear]);

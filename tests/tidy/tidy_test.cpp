@@ -225,7 +225,6 @@ const std::map<std::string, std::string>& TestedElsewhere() {
       {"model/loaded_model.h", "tests/model/golden_test.cpp"},
       {"model/local_session.h", "tests/model/golden_test.cpp"},
       {"model/model_folder.h", "tests/model/golden_test.cpp"},
-      {"model/step.h", "tests/model/golden_test.cpp"},
       {"model/workspace.h", "tests/model/golden_test.cpp"},
       {"server/listener.h", "tests/server/server_test.cpp"},
       {"server/protobuf_connection.h", "tests/server/server_test.cpp"},
