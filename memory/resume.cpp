@@ -68,6 +68,7 @@ Status Resume::WalkChain(int nodes_max) {
 }
 
 Status Resume::ReadChunks(int chunks_max) {
+  cache_.BeginStep();  // what the last step used may go
   const size_t first = chunks_.size();
   const size_t last = std::min(chain_.size(), first + static_cast<size_t>(chunks_max));
   const size_t index_bytes = layout_.routed_layers.empty() ? 0 : IndexValueBytes(layout_);

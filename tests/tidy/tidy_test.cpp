@@ -219,7 +219,6 @@ const std::map<std::string, std::string>& TestedElsewhere() {
       {"memory/reader_pool.h", "tests/engine/resume_test.cpp"},
       {"memory/reconcile.h", "tests/memory/store_kill_test.cpp"},
       {"memory/resume.h", "tests/engine/resume_test.cpp"},
-      {"memory/session_memory.h", "tests/model/golden_test.cpp"},
       {"memory/turn_commit_rocksdb.h", "tests/memory/turn_store_test.cpp"},
       {"memory/turn_store_rocksdb.h", "tests/memory/turn_store_test.cpp"},
       {"model/loaded_model.h", "tests/model/golden_test.cpp"},
