@@ -188,7 +188,16 @@ Result<OpenedPageStore> OpenPageStore(StoreFolder& folder, const PageStoreOption
                                  .direct_io = options.direct_io};
   OpenedPageStore opened;
   auto db = OpenDatabase(database);
-  if (!db && db.error().code() == ErrorCode::kCorruption && options.start_empty_if_damaged) {
+  if (db) {
+    opened.store = std::make_unique<RocksdbPageStore>(folder, std::move(db->db));
+    if (!options.start_empty_if_damaged) return opened;
+    // Opening reads tables in part only, and without the marks nobody can say what is there.
+    const auto nodes = opened.store->List();
+    if (nodes) return opened;
+    opened.store.reset();
+    db = Fail(nodes.error());
+  }
+  if (db.error().code() == ErrorCode::kCorruption && options.start_empty_if_damaged) {
     MNEME_LOG(kWarning, "page_store_emptied", "error=\"{}\"", db.error().message());
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(folder.pages_path(), error))

@@ -1,11 +1,13 @@
 // Same log, same bits: one script of turns under random schedules (slice lengths, neighbours,
 // places, threads, restarts, caps) gives the same tokens and page bytes; and a long prompt delays
-// its neighbours by no more than one slice.
+// its neighbours by no more than one slice. MNEME_SCHEDULES says how many schedules: 6, or 50 in
+// the long run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <random>
 #include <thread>
 
@@ -27,7 +29,9 @@ using support::RunScript;
 TEST(ScheduleTest, TheLogAloneDecidesWhatIsComputed) {
   const auto script = RandomScript(1400, 21);
   std::optional<Outcome> expected;
-  for (uint64_t seed = 0; seed < 6; ++seed) {
+  const char* asked = std::getenv("MNEME_SCHEDULES");
+  const uint64_t schedules = asked == nullptr ? 6 : std::strtoull(asked, nullptr, 10);
+  for (uint64_t seed = 0; seed < schedules; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     EngineCase engine;

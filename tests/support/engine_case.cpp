@@ -85,8 +85,13 @@ EngineCase::EngineCase(const std::string& model, const std::string& reader) {
 EngineCase::~EngineCase() { Stop(engine::StopMode::kAtOnce); }
 
 void EngineCase::Start() {
-  auto stores = support::Open(folder_.path());
-  MNEME_CHECK(stores.has_value(), "{}", stores.error().message());
+  const Status started = TryStart();
+  MNEME_CHECK(started.has_value(), "{}", started.error().message());
+}
+
+Status EngineCase::TryStart() {
+  auto stores = support::Open(folder_.path(), log_options, page_options);
+  MNEME_TRY(stores);
   stores_.emplace(std::move(*stores));
   auto engine = engine::Engine::Make(options, {.model = model_.get(),
                                                .tokenizer = tokenizer_.get(),
@@ -94,8 +99,12 @@ void EngineCase::Start() {
                                                .folder = stores_->folder.get(),
                                                .log = stores_->log.get(),
                                                .pages = stores_->pages.get()});
-  MNEME_CHECK(engine.has_value(), "{}", engine.error().message());
+  if (!engine) {
+    stores_.reset();
+    return Fail(engine.error());
+  }
   engine_ = std::move(*engine);
+  return {};
 }
 
 void EngineCase::Stop(engine::StopMode mode) {

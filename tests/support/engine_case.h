@@ -46,9 +46,12 @@ class EngineCase {
   ~EngineCase();
 
   engine::EngineOptions options;
-  memory::SpaceMarks marks = NoMarks();
+  memory::TurnStoreOptions log_options;
+  memory::PageStoreOptions page_options;
 
   void Start();
+  // As Start, where the stores may refuse to open.
+  Status TryStart();
   void Stop(engine::StopMode mode);
   void Restart(engine::StopMode mode) {
     Stop(mode);

@@ -40,7 +40,7 @@ class PowerLossFileSystem : public rocksdb::FileSystemWrapper {
   void FailFlushAfter(int flushes) { flushes_left_ = flushes; }
   int failed_flushes() const { return failed_flushes_; }
 
-  // Writes are refused as for a full disk while set.
+  // Writes are refused as for a full disk while set, and there is no free space.
   void SetFull(bool full) { full_ = full; }
 
   rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
@@ -57,6 +57,12 @@ class PowerLossFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
                                const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus GetFreeSpace(const std::string& path, const rocksdb::IOOptions& options,
+                                 uint64_t* bytes, rocksdb::IODebugContext* debug) override {
+    if (!full_) return target()->GetFreeSpace(path, options, bytes, debug);
+    *bytes = 0;
+    return rocksdb::IOStatus::OK();
+  }
 
  private:
   friend class TrackedFile;
