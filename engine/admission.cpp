@@ -80,6 +80,9 @@ bool Admission::Park(Session& session) {
   if (!session.nodes.empty() && !session.chain_broken) return false;
   session.memory.reset();
   session.at_head.reset();
+  session.logged.Forget();
+  session.last_shares = {};
+  session.last_reads = {};
   session.phase = Phase::kParked;
   session.close_wanted = false;
   session.parts = {};

@@ -51,6 +51,9 @@ class LoggedTokens {
 
   Result<TokenRun> RunAt(uint64_t position, const v1::HeadRecord& head);
 
+  // Drops the turns it holds; they are read again when asked for.
+  void Forget() { turns_.clear(); }
+
  private:
   Result<const TurnTokens*> Turn(uint64_t number);
 
