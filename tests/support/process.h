@@ -31,6 +31,7 @@ class Process {
   void Type(const std::string& text);
   void Signal(int signal);
   bool running();
+  pid_t pid() const { return pid_; }
   // The exit code once it has ended, 128 + signal for a violent end, -1 while it runs after the
   // wait.
   int Wait(int wait_ms = 20'000);
