@@ -61,6 +61,12 @@ void ChunkKeeper::OnSaved(const memory::SaveReceipt& receipt) {
     if (receipt.status.error().code() != ErrorCode::kCancelled) {
       MNEME_LOG(kError, "chunk_not_saved", "node={} error=\"{}\"",
                 memory::ShortHex(receipt.node.bytes), receipt.status.error().message());
+      // Nothing after it can be added either; the next resume computes it again.
+      if (session != nullptr) {
+        session->chain_broken = true;
+        for (const NodeWaiting& one : session->nodes) Unuse(one.key);
+        session->nodes.clear();
+      }
     }
     return;
   }

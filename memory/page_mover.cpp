@@ -157,7 +157,8 @@ void PageMover::Write(SaveOrder order) {
     bytes += value.bytes.size();
   }
   Status written = store_.Write(writes, {&order.node, 1});
-  while (!written && written.error().code() != ErrorCode::kInvalidArgument) {
+  // Only room comes back by itself; what else refuses a write refuses all until a reopen.
+  while (!written && written.error().reason() == Reason::kStoreFull) {
     SetStuck(written.error());
     bool gone = DeleteAhead(order.node);
     {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "base/log.h"
@@ -42,6 +43,9 @@ std::string EndOf(const NodeKey& node) {
   bytes.push_back('\xff');
   return bytes;
 }
+
+// Left behind where a write met damage in a table.
+std::string DamageMarkOf(const std::string& path) { return path + "/damaged"; }
 
 class RocksdbPageStore : public PageStore {
  public:
@@ -163,8 +167,10 @@ class RocksdbPageStore : public PageStore {
     options.sync = sync;
     options.protection_bytes_per_key = 8;
     const rocksdb::Status status = db_->Write(options, batch);
-    if (!status.ok()) return Fail(ErrorFrom(status, what, path_));
-    return {};
+    if (status.ok()) return {};
+    // A table that could not be rewritten ends all writing, now and soon after each reopen.
+    if (status.IsCorruption()) std::ofstream(DamageMarkOf(path_)).flush();
+    return Fail(ErrorFrom(status, what, path_));
   }
 
   StoreFolder& folder_;
@@ -187,7 +193,10 @@ Result<OpenedPageStore> OpenPageStore(StoreFolder& folder, const PageStoreOption
                                  .block_cache_bytes = options.block_cache_bytes,
                                  .direct_io = options.direct_io};
   OpenedPageStore opened;
-  auto db = OpenDatabase(database);
+  auto db = std::filesystem::exists(DamageMarkOf(folder.pages_path()))
+                ? Result<OpenedDatabase>(
+                      Fail(ErrorCode::kCorruption, "open page store: a table in it is damaged"))
+                : OpenDatabase(database);
   if (db) {
     opened.store = std::make_unique<RocksdbPageStore>(folder, std::move(db->db));
     if (!options.start_empty_if_damaged) return opened;

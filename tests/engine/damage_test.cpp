@@ -100,6 +100,32 @@ TEST_F(PageDamageTest, FlippedBitsInTheLogOfPagesCostAReplayAndNoAnswer) {
   ExpectSameAnswers(".log", 8);
 }
 
+// A table that cannot be read whole cannot be rewritten either; it must not stop what is written.
+TEST_F(PageDamageTest, ADamagedTableThatIsRewrittenDoesNotStopTheServer) {
+  ASSERT_TRUE(engine_.stores().pages->Compact());
+  ASSERT_NO_FATAL_FAILURE(Keep(StopMode::kFinish));
+  std::mt19937_64 random(5);
+  int refused = 0;
+  for (int round = 0; round < 4; ++round) {
+    SCOPED_TRACE(round);
+    Restore();
+    ASSERT_NO_FATAL_FAILURE(Flip(".sst", 1, random));
+    ASSERT_TRUE(engine_.TryStart());
+    const Status compacted = engine_.stores().pages->Compact();
+    refused += compacted ? 0 : 1;
+    EXPECT_EQ(AnswerOf("a"), expected_[0]);
+    const Answer more = engine_.Append("b", RandomIds(3000, 9));
+    EXPECT_FALSE(more.failed()) << more.last().failed().error().message();
+    // A restart begins a sound store, so that chunks are kept again.
+    engine_.Restart(StopMode::kFinish);
+    EXPECT_FALSE(engine_.Append("b", RandomIds(10, 10)).failed());
+    EXPECT_TRUE(support::WaitForChunks(engine_, "b", 3610 / 256));
+    EXPECT_TRUE(engine_.stores().pages->Compact());
+    engine_.Stop(StopMode::kAtOnce);
+  }
+  EXPECT_GT(refused, 0) << "no flip did any damage";
+}
+
 TEST_F(PageDamageTest, AMissingPageStoreIsComputedAgain) {
   ASSERT_NO_FATAL_FAILURE(Keep(StopMode::kFinish));
   Restore();
