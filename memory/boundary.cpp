@@ -43,6 +43,7 @@ Result<Boundary> Boundary::Decode(const MemoryLayout& layout, ByteSpan bytes) {
   boundary.folded.resize(FoldedFloats(layout));
   const std::byte* from = bytes.data();
   for (std::vector<float>* part : {&boundary.conv_tails, &boundary.last_hidden, &boundary.folded}) {
+    if (part->empty()) continue;
     std::memcpy(part->data(), from, part->size() * sizeof(float));
     from += part->size() * sizeof(float);
   }
