@@ -110,8 +110,9 @@ std::vector<ChunkShare> Step::Largest(const std::vector<float>& chunks) {
   for (uint32_t chunk = 0; chunk < chunks.size(); ++chunk) {
     if (chunks[chunk] > 0) shares.push_back({.chunk = chunk, .share = chunks[chunk]});
   }
-  std::stable_sort(shares.begin(), shares.end(),
-                   [](const ChunkShare& a, const ChunkShare& b) { return a.share > b.share; });
+  std::sort(shares.begin(), shares.end(), [](const ChunkShare& one, const ChunkShare& other) {
+    return one.share != other.share ? one.share > other.share : one.chunk < other.chunk;
+  });
   return shares;
 }
 
