@@ -30,6 +30,12 @@ thread_local size_t largest_bytes = 0;
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+// The standard library's temporary buffers ask without exceptions and give back through delete.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  live_bytes += bytes;
+  largest_bytes = std::max(largest_bytes, bytes);
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
