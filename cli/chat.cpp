@@ -104,6 +104,11 @@ int Chat::Run() {
     const std::optional<std::string> line = lines_.Next();
     if (!line) {
       if (lines_.end() == LineReader::End::kEndOfInput) break;
+      if (lines_.end() == LineReader::End::kLineTooLong) {
+        Failed("read",
+               Error(Reason::kTooLarge, "a line is longer than 1 MiB; the rest is not read"));
+        break;
+      }
       if (!prompts) return kExitInterrupted;
       fmt::print("\n");
       Note("/quit or Ctrl-D leaves");

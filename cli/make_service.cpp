@@ -37,7 +37,8 @@ T Or(T value, T otherwise) {
 // Everything that serves one model, made in this order and let go in the other.
 class ServedModel : public engine::Service {
  public:
-  static Result<std::unique_ptr<engine::Service>> Make(const v1::ServerConfig& config);
+  static Result<std::unique_ptr<engine::Service>> Make(const v1::ServerConfig& config,
+                                                       const StartOptions& start);
 
   ~ServedModel() override { engine_.reset(); }
 
@@ -48,7 +49,7 @@ class ServedModel : public engine::Service {
 
  private:
   Status LoadModel(const v1::ServerConfig& config);
-  Status OpenStores(const v1::ServerConfig& config);
+  Status OpenStores(const v1::ServerConfig& config, const StartOptions& start);
   Status StartEngine(const v1::ServerConfig& config);
 
   std::unique_ptr<model::LoadedModel> model_;
@@ -94,14 +95,27 @@ Status ServedModel::LoadModel(const v1::ServerConfig& config) {
   return {};
 }
 
-Status ServedModel::OpenStores(const v1::ServerConfig& config) {
+Status ServedModel::OpenStores(const v1::ServerConfig& config, const StartOptions& start) {
   auto folder = memory::StoreFolder::Open(config.store_dir());
   MNEME_TRY(folder);
   folder_ = std::make_unique<memory::StoreFolder>(std::move(*folder));
   auto log = memory::OpenTurnStore(
-      *folder_, {.sessions_max = Or<uint64_t>(config.limits().sessions_max(), 10'000)});
+      *folder_, {.sessions_max = Or<uint64_t>(config.limits().sessions_max(), 10'000),
+                 .accept_damage = start.accept_loss});
   MNEME_TRY(log);
   log_ = std::move(*log);
+  if (!log_->report().regressions.empty()) {
+    if (start.accept_loss) {
+      MNEME_TRY(log_->AcceptRegression());
+      fmt::print(stderr, "the loss is accepted: what is left of each session is served\n");
+    } else {
+      fmt::print(stderr,
+                 "turns that were acknowledged are missing from {}; the sessions concerned are "
+                 "refused.\nRestore the folder from a copy, or start once with --accept-loss to "
+                 "serve what is left\n",
+                 config.store_dir());
+    }
+  }
   // Pages can be computed again, so damaged files must not keep the sessions from being served.
   auto pages = memory::OpenPageStore(*folder_, {.start_empty_if_damaged = true});
   MNEME_TRY(pages);
@@ -143,10 +157,11 @@ Status ServedModel::StartEngine(const v1::ServerConfig& config) {
   return {};
 }
 
-Result<std::unique_ptr<engine::Service>> ServedModel::Make(const v1::ServerConfig& config) {
+Result<std::unique_ptr<engine::Service>> ServedModel::Make(const v1::ServerConfig& config,
+                                                           const StartOptions& start) {
   auto served = std::make_unique<ServedModel>();
   // The store first: that another server holds it is known at once.
-  MNEME_TRY(served->OpenStores(config));
+  MNEME_TRY(served->OpenStores(config, start));
   MNEME_TRY(served->LoadModel(config));
   MNEME_TRY(served->StartEngine(config));
   return std::unique_ptr<engine::Service>(std::move(served));
@@ -154,8 +169,9 @@ Result<std::unique_ptr<engine::Service>> ServedModel::Make(const v1::ServerConfi
 
 }  // namespace
 
-Result<std::unique_ptr<engine::Service>> MakeService(const v1::ServerConfig& config) {
-  return ServedModel::Make(config);
+Result<std::unique_ptr<engine::Service>> MakeService(const v1::ServerConfig& config,
+                                                     const StartOptions& start) {
+  return ServedModel::Make(config, start);
 }
 
 }  // namespace mneme::cli

@@ -42,6 +42,7 @@ const std::map<std::string, std::string>& ShortNames() {
 struct ServeCommand {
   server::ConfigSources sources;
   bool check_config = false;
+  StartOptions start;
 };
 
 // One flag for each field of config.proto.
@@ -87,9 +88,9 @@ int ExitCodeOf(const Error& error) {
   return error.code() == ErrorCode::kNotFound ? kExitNotFound : kExitFailed;
 }
 
-int Serve(const v1::ServerConfig& config) {
+int Serve(const v1::ServerConfig& config, const StartOptions& start) {
   SetLogLevel(LevelNamed(config.log_level()));
-  auto service = MakeService(config);
+  auto service = MakeService(config, start);
   if (!service) return Complain(service.error(), ExitCodeOf(service.error()));
   const server::ServerOptions options = server::ServerOptionsFrom(config);
   auto server = server::Server::Make(options, **service);
@@ -114,6 +115,9 @@ int RunServe(int argc, char** argv) {
       ->type_name("FILE");
   app.add_flag("--check-config", command.check_config,
                "print every setting in force and where it comes from, and exit");
+  app.add_flag("--accept-loss", command.start.accept_loss,
+               "serve what is left where acknowledged turns are missing or the log is damaged; "
+               "what was lost stays lost");
   std::vector<std::string> values;
   AddFlags(app, values);
   if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;
@@ -137,7 +141,7 @@ int RunServe(int argc, char** argv) {
                           "--store /tmp/mneme"),
                     kExitUsage);
   }
-  return Serve(config);
+  return Serve(config, command.start);
 }
 
 }  // namespace mneme::cli

@@ -133,9 +133,13 @@ std::optional<std::string> LineReader::Next() {
       if (!line.empty() && line.back() == '\r') line.pop_back();
       return line;
     }
-    if (exhausted_ || buffer_.size() > kLineBytesMax) {
+    if (buffer_.size() > kLineBytesMax) {
+      end_ = End::kLineTooLong;
+      return std::nullopt;
+    }
+    if (exhausted_) {
       end_ = End::kEndOfInput;
-      if (buffer_.empty() || buffer_.size() > kLineBytesMax) return std::nullopt;
+      if (buffer_.empty()) return std::nullopt;
       return std::exchange(buffer_, {});
     }
     if (interrupted) {

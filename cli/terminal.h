@@ -54,7 +54,7 @@ void ForgetInterrupt();
 // Lines of standard input.
 class LineReader {
  public:
-  enum class End : uint8_t { kNone, kEndOfInput, kInterrupted };
+  enum class End : uint8_t { kNone, kEndOfInput, kInterrupted, kLineTooLong };
 
   // The next line without its newline, or why there is none. Lines beyond 1 MiB end the input.
   std::optional<std::string> Next();

@@ -266,7 +266,17 @@ Result<uint64_t> Client::Send(v1::Request request, OnEvent on_event) {
       return Fail(ErrorCode::kResourceExhausted, "{} bytes wait to be sent already",
                   wire.unsent.size());
     }
+    const size_t before = wire.unsent.size();
     proto::AppendFrame(request, wire.unsent);
+    // What a server cannot read ends the connection, and with it the requests of others on it.
+    const ByteSpan message =
+        AsBytes(std::string_view(wire.unsent).substr(before + proto::kFrameHeaderBytes));
+    const auto readable =
+        proto::ParseRequest(message, {.frame_bytes_max = options_.frame_bytes_max});
+    if (!readable) {
+      wire.unsent.resize(before);
+      return Fail(readable.error());
+    }
     wire.waiting.emplace(id, Wire::Waiting{std::move(on_event), IsWrite(request)});
   }
   net::post(wire.io, [&wire] { wire.Flush(); });

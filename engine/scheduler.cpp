@@ -92,8 +92,13 @@ Result<Scheduler::Need> Scheduler::NeedOf(Session& session, Ready* ready) {
   MNEME_TRY(run);
   ready->run = *run;
   if (!run->generated) {
-    const bool behind = keeper_.UnsavedTokens(session) >= parts_.options.unsaved_tokens_max;
-    return behind ? Need::kNothing : Need::kPrefill;
+    if (keeper_.UnsavedTokens(session) < parts_.options.unsaved_tokens_max) return Need::kPrefill;
+    // Who waits is told why; what is logged is computed when the store goes on.
+    if (const auto stuck = parts_.mover.stuck(); stuck && session.awaited()) {
+      writer_.OnError(session, Error(*stuck).Within("memory waits for the page store"));
+      admission_.Settle(session);
+    }
+    return Need::kNothing;
   }
   ready->draw = generating && position + 1 == known && !session.writing->generated.empty();
   return Need::kDecode;

@@ -119,6 +119,10 @@ struct Session {
   bool generating() const {
     return computes_uncommitted() && writing->stage == WriteStage::kComputing;
   }
+  // Somebody waits until tokens are computed.
+  bool awaited() const {
+    return writing != nullptr && (generating() || writing->stage == WriteStage::kCommitted);
+  }
   uint64_t position() const { return memory == nullptr ? 0 : memory->position(); }
   bool has_memory() const { return phase == Phase::kRunning || phase == Phase::kIdle; }
 

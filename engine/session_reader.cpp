@@ -1,5 +1,7 @@
 #include "engine/session_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -14,6 +16,20 @@ constexpr uint32_t kSessionsShown = 100;
 constexpr uint32_t kTokensExplained = 256;
 // An answer stays well below what a connection may buffer.
 constexpr size_t kAnswerBytesMax = 512 * 1024;
+
+// One turn can be longer than an answer may be: the start of each part, and how much there is more.
+void CutToFit(v1::TranscriptTurn* turn) {
+  const size_t most = kAnswerBytesMax / static_cast<size_t>(turn->parts_size());
+  for (v1::TranscriptPart& part : *turn->mutable_parts()) {
+    std::string& text = *part.mutable_text();
+    if (text.size() <= most) continue;
+    size_t end = most;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+    const size_t cut = text.size() - end;
+    text.resize(end);
+    text += fmt::format(" [{} bytes more]", cut);
+  }
+}
 
 }  // namespace
 
@@ -171,6 +187,7 @@ void SessionReader::Transcript(Call& call) {
     const Status read =
         parts_.log().ReadTurns((*session)->id, {first}, {last}, [&](const auto& turn) {
           v1::TranscriptTurn shown = TranscriptOf(turn.record, parts_.tokenizer());
+          if (shown.ByteSizeLong() > kAnswerBytesMax) CutToFit(&shown);
           bytes += shown.ByteSizeLong();
           if (bytes > kAnswerBytesMax && transcript.turns_size() > 0) return false;
           *transcript.add_turns() = std::move(shown);

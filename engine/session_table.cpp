@@ -12,11 +12,12 @@ Result<Session*> SessionTable::Find(const std::string& name) {
     return Fail(stored.error());
   }
   if (stored->condition != memory::SessionCondition::kWhole) {
-    return Fail(ErrorCode::kCorruption,
-                "session {}: {}; it is not served until an operator accepts the loss", name,
+    return Fail(ErrorCode::kCorruption, "session {}: {}", name,
                 stored->condition == memory::SessionCondition::kRegressed
-                    ? "turns that were acknowledged are missing"
-                    : "its chain of turns is damaged");
+                    ? "turns that were acknowledged are missing; it is not served until the server "
+                      "was started with --accept-loss"
+                    : "its chain of turns is damaged; restore the store from a copy, or delete the "
+                      "session");
   }
   auto session = std::make_unique<Session>(store_, *stored);
   Session* made = session.get();

@@ -89,6 +89,7 @@ class TurnWriter {
   void OnAppended(SessionId id, Result<memory::Committed> result);
   void CommitGenerated(Session& session);
   void OnGenerated(SessionId id, Result<memory::Committed> result);
+  void DeleteUnserved(std::shared_ptr<Call> call);
   void OnDeleted(SessionId id, std::string name, Result<memory::Committed> result);
   v1::Event DoneEvent(const Session& session, const memory::Receipt& receipt) const;
   // The write is over; what it had not committed is forgotten.

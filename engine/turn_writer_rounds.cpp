@@ -55,9 +55,8 @@ void TurnWriter::Create(std::shared_ptr<Call> call) {
   if (parts_.inputs.folder != nullptr &&
       parts_.inputs.folder->room() != memory::DiskRoom::kEnough) {
     return call->Fail(Error(Reason::kStoreFull,
-                            fmt::format("session {}: the disk is nearly full; no session is made "
-                                        "until there is room",
-                                        name))
+                            fmt::format("session {}: no session is made until there is room; {}",
+                                        name, parts_.inputs.folder->RoomText()))
                           .RetryAfter(5'000));
   }
   memory::CreateSession entry;
@@ -138,8 +137,12 @@ void TurnWriter::Close(const std::shared_ptr<Call>& call) {
 }
 
 void TurnWriter::Delete(std::shared_ptr<Call> call) {
-  const auto found = parts_.sessions.Find(call->request().delete_().session());
-  if (!found) return call->Fail(found.error());
+  const std::string& name = call->request().delete_().session();
+  const auto found = parts_.sessions.Find(name);
+  if (!found) {
+    if (found.error().code() == ErrorCode::kCorruption) return DeleteUnserved(std::move(call));
+    return call->Fail(found.error());
+  }
   Session& session = **found;
   if (session.writing != nullptr) {
     return call->Fail(
@@ -155,6 +158,26 @@ void TurnWriter::Delete(std::shared_ptr<Call> call) {
       [this, id = session.id, name = session.name](Result<memory::Committed> result) mutable {
         OnDeleted(id, std::move(name), std::move(result));
       });
+}
+
+// Damage below a session must not keep it in the store.
+void TurnWriter::DeleteUnserved(std::shared_ptr<Call> call) {
+  const std::string name = call->request().delete_().session();
+  const auto stored = parts_.log().FindSession("", name);
+  if (!stored) return call->Fail(stored.error());
+  const SessionId id{stored->record.id()};
+  parts_.commit(memory::DeleteSession{.session = id},
+                [this, call = std::move(call), name,
+                 turns = stored->head.turn()](Result<memory::Committed> result) {
+                  if (!result) return call->Fail(result.error());
+                  MNEME_LOG(kInfo, "session_deleted", "session={} turns={} nodes_freed={}",
+                            result->receipt.session.value, turns, result->freed.size());
+                  keeper_.DeleteFreed(result->freed);
+                  v1::Event event;
+                  event.mutable_deleted()->set_session(name);
+                  event.mutable_deleted()->set_turns(turns);
+                  call->Finish(std::move(event));
+                });
 }
 
 void TurnWriter::OnDeleted(SessionId id, std::string name, Result<memory::Committed> result) {

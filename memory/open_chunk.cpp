@@ -1,7 +1,11 @@
 #include "memory/open_chunk.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
+
+#include "base/check.h"
 
 namespace mneme::memory {
 namespace {
@@ -77,13 +81,19 @@ void CopyRows(float* to, const float* from, int heads, int chunk_tokens, int wid
 }  // namespace
 
 OpenChunk::OpenChunk(const MemoryLayout& layout) : layout_(&layout) {
-  storage_.reset(static_cast<float*>(::operator new[](Bytes(layout), std::align_val_t(64))));
+  const size_t bytes = Bytes(layout);
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  MNEME_CHECK(mapped != MAP_FAILED, "the system refuses {} bytes for an open chunk", bytes);
+  storage_ = std::unique_ptr<float[], Unmap>(static_cast<float*>(mapped), Unmap{.bytes = bytes});
   Arrays arrays = LayOut(layout, storage_.get());
   rows_ = std::move(arrays.rows);
   kv_ = std::move(arrays.kv);
   last_hidden_ = arrays.last_hidden;
   Reset();
 }
+
+void OpenChunk::Unmap::operator()(float* floats) const { munmap(floats, bytes); }
 
 size_t OpenChunk::Bytes(const MemoryLayout& layout) {
   return LayOut(layout, nullptr).floats * sizeof(float);

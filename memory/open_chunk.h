@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "kernels/step_table.h"
@@ -47,12 +46,15 @@ class OpenChunk {
   const float* last_hidden() const { return last_hidden_; }  // [D]
 
  private:
-  struct Free {
-    void operator()(float* floats) const { ::operator delete[](floats, std::align_val_t(64)); }
+  // Mapped for itself: from the heap, chunks of sessions that come and go leave holes in which
+  // small things settle, and the heap grows with every session that was ever open.
+  struct Unmap {
+    size_t bytes;
+    void operator()(float* floats) const;
   };
 
   const MemoryLayout* layout_;
-  std::unique_ptr<float[], Free> storage_;
+  std::unique_ptr<float[], Unmap> storage_;
   std::vector<kernels::OpenRows> rows_;
   std::vector<kernels::OpenKv> kv_;
   float* last_hidden_ = nullptr;

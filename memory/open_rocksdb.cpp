@@ -73,6 +73,7 @@ rocksdb::Options OptionsFor(const DatabaseOptions& options) {
   db.max_total_wal_size = 4 * kMiB;  // with one column family: only how much is preallocated
   db.manifest_preallocation_size = 64 * kKiB;
   db.max_background_jobs = 2;
+  db.disable_auto_compactions = !options.compacts;
   db.max_open_files = 512;
   db.stats_dump_period_sec = 0;
   db.stats_persist_period_sec = 0;
@@ -139,7 +140,7 @@ Status OpenLog(const DatabaseOptions& options, OpenedDatabase* opened) {
   if (!options.accept_damage)
     return Fail(ErrorCode::kCorruption,
                 "open log: acknowledged turns lie behind damaged bytes of its write-ahead log; "
-                "restore a copy, or start once with the loss accepted to keep what is before them");
+                "restore a copy, or start once with --accept-loss to keep what is before them");
   MNEME_LOG(kWarning, "log_damage_accepted", "turns behind the damage are dropped");
   opened->damage_accepted = true;
   return OpenUpToDamage(options, db_options, opened);
@@ -155,7 +156,12 @@ Result<OpenedDatabase> OpenDatabase(const DatabaseOptions& asked) {
     MNEME_TRY(OpenLog(options, &opened));
   } else {
     const rocksdb::Status status = TryOpen(OptionsFor(options), options.path, &opened.db);
-    if (!status.ok()) return Fail(ErrorFrom(status, "open page store", options.path));
+    if (!status.ok()) {
+      const Error error = ErrorFrom(status, "open page store", options.path);
+      // A file that the others name and that is gone is damage like any other.
+      if (status.IsPathNotFound()) return Fail(ErrorCode::kCorruption, "{}", error.message());
+      return Fail(error);
+    }
   }
   MNEME_TRY(CheckBlobFiles(*opened.db, options.path));
   return opened;

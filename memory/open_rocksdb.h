@@ -41,6 +41,7 @@ struct DatabaseOptions {
   size_t write_buffer_bytes = 16 * kMiB;
   size_t block_cache_bytes = 8 * kMiB;
   bool direct_io = false;      // where the file system can
+  bool compacts = true;        // false: files stay as they are, whatever is written
   bool accept_damage = false;  // kLog: open with what is before the damage, and say so
 };
 

@@ -48,7 +48,8 @@ Result<std::byte*> PageCache::Take(ClosedChunk& chunk, int group, bool saved) {
   while (used_ + 1 > SlotsAllowed()) {
     if (!DropOldest()) {
       return Fail(ErrorCode::kResourceExhausted,
-                  "host memory: all {} page groups under the cap of {} bytes are in use",
+                  "host memory: all {} page groups under the cap of {} bytes are in use; "
+                  "raise memory.host_bytes_max",
                   SlotsAllowed(), options_.bytes_max);
     }
   }

@@ -4,7 +4,8 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "base/log.h"
@@ -44,13 +45,19 @@ std::string EndOf(const NodeKey& node) {
   return bytes;
 }
 
-// Left behind where a write met damage in a table.
-std::string DamageMarkOf(const std::string& path) { return path + "/damaged"; }
+Status RemoveFiles(const std::string& path) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error))
+    std::filesystem::remove_all(entry.path(), error);
+  if (error) return Fail(ErrorCode::kUnavailable, "empty page store: {}", error.message());
+  return {};
+}
 
 class RocksdbPageStore : public PageStore {
  public:
-  RocksdbPageStore(StoreFolder& folder, std::unique_ptr<rocksdb::DB> db)
-      : folder_(folder), path_(folder.pages_path()), db_(std::move(db)) {}
+  RocksdbPageStore(StoreFolder& folder, const DatabaseOptions& options,
+                   std::unique_ptr<rocksdb::DB> db)
+      : folder_(folder), path_(folder.pages_path()), options_(options), db_(std::move(db)) {}
 
   ~RocksdbPageStore() override {
     if (const Status synced = Sync(); !synced)
@@ -60,7 +67,7 @@ class RocksdbPageStore : public PageStore {
   Status Write(std::span<const PageWrite> values, std::span<const NodeKey> whole) override {
     if (folder_.room() != DiskRoom::kEnough)
       return Fail(
-          Error(Reason::kStoreFull, "write pages: the disk is nearly full").RetryAfter(5'000));
+          Error(Reason::kStoreFull, "write pages: " + folder_.RoomText()).RetryAfter(5'000));
     rocksdb::WriteBatch batch;
     uint64_t bytes = 0;
     NodeKey marked;
@@ -86,6 +93,8 @@ class RocksdbPageStore : public PageStore {
   }
 
   Result<size_t> Read(const PageKey& key, MutableByteSpan destination) override {
+    const std::shared_lock lock(mutex_);
+    if (db_ == nullptr) return Closed();
     rocksdb::PinnableSlice value;
     rocksdb::ReadOptions options;
     options.fill_cache = true;  // of table blocks; blobs are never cached
@@ -122,6 +131,8 @@ class RocksdbPageStore : public PageStore {
   }
 
   Result<bool> Has(const NodeKey& node) override {
+    const std::shared_lock lock(mutex_);
+    if (db_ == nullptr) return Closed();
     std::string nothing;
     const rocksdb::Status status = db_->Get({}, MarkBytes(node, kIsWhole), &nothing);
     if (status.IsNotFound()) return false;
@@ -130,6 +141,8 @@ class RocksdbPageStore : public PageStore {
   }
 
   Result<std::vector<NodeKey>> List() override {
+    const std::shared_lock lock(mutex_);
+    if (db_ == nullptr) return Closed();
     std::vector<NodeKey> nodes;
     const std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator({}));
     for (at->SeekToFirst(); at->Valid(); at->Seek(EndOf(nodes.back()))) {
@@ -151,7 +164,11 @@ class RocksdbPageStore : public PageStore {
     return Apply(&batch, /*sync=*/true, "sync pages");
   }
 
-  Status Compact() override { return CompactDatabase(*db_, path_); }
+  Status Compact() override {
+    const std::shared_lock lock(mutex_);
+    if (db_ == nullptr) return Closed();
+    return CompactDatabase(*db_, path_);
+  }
 
   PageStoreCounters counters() const override {
     return {.reads = reads_.load(std::memory_order_relaxed),
@@ -162,19 +179,98 @@ class RocksdbPageStore : public PageStore {
   }
 
  private:
+  static tl::unexpected<Error> Closed() {
+    return Fail(ErrorCode::kUnavailable, "page store: it could not be opened again");
+  }
+
   Status Apply(rocksdb::WriteBatch* batch, bool sync, std::string_view what) {
+    rocksdb::Status status = WriteNow(batch, sync);
+    // Once a compaction has met damage, RocksDB refuses every write for it.
+    if (status.IsCorruption() && !sync) {
+      MNEME_TRY(Mend(ErrorFrom(status, what, path_)));
+      status = WriteNow(batch, sync);
+    }
+    if (!status.ok()) return Fail(ErrorFrom(status, what, path_));
+    return {};
+  }
+
+  rocksdb::Status WriteNow(rocksdb::WriteBatch* batch, bool sync) {
+    const std::shared_lock lock(mutex_);
+    if (db_ == nullptr) return rocksdb::Status::Corruption("it could not be opened again");
     rocksdb::WriteOptions options;
     options.sync = sync;
     options.protection_bytes_per_key = 8;
-    const rocksdb::Status status = db_->Write(options, batch);
-    if (status.ok()) return {};
-    // A table that could not be rewritten ends all writing, now and soon after each reopen.
-    if (status.IsCorruption()) std::ofstream(DamageMarkOf(path_)).flush();
-    return Fail(ErrorFrom(status, what, path_));
+    return db_->Write(options, batch);
+  }
+
+  // Finds the nodes with damaged values, reading everything, and drops them, so that the rest can
+  // be written and compacted again. Where tables themselves are damaged, everything is dropped.
+  Status Mend(const Error& why) {
+    MNEME_LOG(kWarning, "page_store_mends", "error=\"{}\"", why.message());
+    MNEME_TRY(Reopen(/*compacts=*/false));
+    const auto dropped = DropDamagedNodes();
+    if (dropped) {
+      MNEME_LOG(kWarning, "page_store_mended", "nodes_dropped={}", *dropped);
+    } else {
+      MNEME_LOG(kWarning, "page_store_emptied", "error=\"{}\"", dropped.error().message());
+      const std::unique_lock lock(mutex_);
+      db_.reset();
+      MNEME_TRY(RemoveFiles(path_));
+    }
+    return Reopen(/*compacts=*/true);
+  }
+
+  Result<size_t> DropDamagedNodes() {
+    const auto damaged = DamagedNodes();
+    MNEME_TRY(damaged);
+    rocksdb::WriteBatch batch;
+    for (const NodeKey& node : *damaged)
+      batch.DeleteRange(rocksdb::Slice(TextOf(node.bytes).data(), node.bytes.size()), EndOf(node));
+    if (const auto status = WriteNow(&batch, /*sync=*/true); !status.ok())
+      return Fail(ErrorFrom(status, "drop damaged pages", path_));
+    MNEME_TRY(Compact());  // a damaged table shows again here
+    return damaged->size();
+  }
+
+  Status Reopen(bool compacts) {
+    DatabaseOptions options = options_;
+    options.compacts = compacts;
+    const std::unique_lock lock(mutex_);
+    db_.reset();
+    auto opened = OpenDatabase(options);
+    if (!opened && opened.error().code() == ErrorCode::kCorruption) {
+      MNEME_LOG(kWarning, "page_store_emptied", "error=\"{}\"", opened.error().message());
+      MNEME_TRY(RemoveFiles(path_));
+      opened = OpenDatabase(options);
+    }
+    MNEME_TRY(opened);
+    db_ = std::move(opened->db);
+    return {};
+  }
+
+  Result<std::vector<NodeKey>> DamagedNodes() {
+    const auto nodes = List();
+    MNEME_TRY(nodes);
+    const std::shared_lock lock(mutex_);
+    std::vector<NodeKey> damaged;
+    for (const NodeKey& node : *nodes) {
+      const std::string end = EndOf(node);
+      const rocksdb::Slice bound(end);
+      rocksdb::ReadOptions options;
+      options.fill_cache = false;
+      options.iterate_upper_bound = &bound;
+      const std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator(options));
+      at->Seek(rocksdb::Slice(TextOf(node.bytes).data(), node.bytes.size()));
+      while (at->Valid()) at->Next();
+      if (!at->status().ok()) damaged.push_back(node);
+    }
+    return damaged;
   }
 
   StoreFolder& folder_;
-  std::string path_;
+  const std::string path_;
+  const DatabaseOptions options_;
+  std::shared_mutex mutex_;  // held alone only to open it again
   std::unique_ptr<rocksdb::DB> db_;
   std::atomic<uint64_t> reads_{0};
   std::atomic<uint64_t> read_bytes_{0};
@@ -182,6 +278,18 @@ class RocksdbPageStore : public PageStore {
   std::atomic<uint64_t> written_bytes_{0};
   std::atomic<uint64_t> damaged_reads_{0};
 };
+
+// Opens it and reads every key, as damage in a table shows only then.
+Result<std::unique_ptr<PageStore>> OpenReadable(StoreFolder& folder,
+                                                const DatabaseOptions& database) {
+  auto db = OpenDatabase(database);
+  MNEME_TRY(db);
+  std::unique_ptr<PageStore> store =
+      std::make_unique<RocksdbPageStore>(folder, database, std::move(db->db));
+  const auto nodes = store->List();
+  MNEME_TRY(nodes);
+  return store;
+}
 
 }  // namespace
 
@@ -192,32 +300,16 @@ Result<OpenedPageStore> OpenPageStore(StoreFolder& folder, const PageStoreOption
                                  .write_buffer_bytes = options.write_buffer_bytes,
                                  .block_cache_bytes = options.block_cache_bytes,
                                  .direct_io = options.direct_io};
-  OpenedPageStore opened;
-  auto db = std::filesystem::exists(DamageMarkOf(folder.pages_path()))
-                ? Result<OpenedDatabase>(
-                      Fail(ErrorCode::kCorruption, "open page store: a table in it is damaged"))
-                : OpenDatabase(database);
-  if (db) {
-    opened.store = std::make_unique<RocksdbPageStore>(folder, std::move(db->db));
-    if (!options.start_empty_if_damaged) return opened;
-    // Opening reads tables in part only, and without the marks nobody can say what is there.
-    const auto nodes = opened.store->List();
-    if (nodes) return opened;
-    opened.store.reset();
-    db = Fail(nodes.error());
+  bool started_empty = false;
+  auto store = OpenReadable(folder, database);
+  if (!store && store.error().code() == ErrorCode::kCorruption && options.start_empty_if_damaged) {
+    MNEME_LOG(kWarning, "page_store_emptied", "error=\"{}\"", store.error().message());
+    MNEME_TRY(RemoveFiles(folder.pages_path()));
+    started_empty = true;
+    store = OpenReadable(folder, database);
   }
-  if (db.error().code() == ErrorCode::kCorruption && options.start_empty_if_damaged) {
-    MNEME_LOG(kWarning, "page_store_emptied", "error=\"{}\"", db.error().message());
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(folder.pages_path(), error))
-      std::filesystem::remove_all(entry.path(), error);
-    if (error) return Fail(ErrorCode::kUnavailable, "empty page store: {}", error.message());
-    opened.started_empty = true;
-    db = OpenDatabase(database);
-  }
-  MNEME_TRY(db);
-  opened.store = std::make_unique<RocksdbPageStore>(folder, std::move(db->db));
-  return opened;
+  MNEME_TRY(store);
+  return OpenedPageStore{.store = std::move(*store), .started_empty = started_empty};
 }
 
 }  // namespace mneme::memory

@@ -19,6 +19,8 @@ namespace {
 
 constexpr uint32_t kEpochKind = 1;
 constexpr uint32_t kEpochFormat = 1;
+constexpr uint64_t kSoftBytes = kGiB;
+constexpr uint64_t kHardBytes = 256 * kMiB;
 constexpr int64_t kRoomAgeUs = 200'000;
 constexpr auto kSlotBytesSigned = static_cast<off_t>(kSlotBytes);
 
@@ -54,6 +56,13 @@ std::string HolderOf(const FileDescriptor& folder) {
 }
 
 }  // namespace
+
+SpaceMarks MarksFor(const SpaceMarks& asked, uint64_t disk_bytes) {
+  const uint64_t soft = std::min(std::max(disk_bytes / 20, kSoftBytes), disk_bytes / 4);
+  const uint64_t hard = std::min(kHardBytes, disk_bytes / 16);
+  return {.soft_bytes = asked.soft_bytes != 0 ? asked.soft_bytes : soft,
+          .hard_bytes = asked.hard_bytes != 0 ? asked.hard_bytes : hard};
+}
 
 StoreFolder::StoreFolder(std::string path, FileDescriptor folder, SlotFile epochs,
                          const SpaceMarks& marks, Clock& clock)
@@ -116,21 +125,35 @@ Status StoreFolder::RaiseEpoch(const std::optional<StoreId>& log_store, uint64_t
   return epochs_.Write(slot.SerializeAsString());
 }
 
+std::optional<StoreFolder::Space> StoreFolder::LookAtDisk() const {
+  struct statvfs disk = {};
+  if (::fstatvfs(folder_.number(), &disk) != 0 || disk.f_blocks == 0) return std::nullopt;
+  return Space{.free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize,
+               .marks = MarksFor(marks_, uint64_t{disk.f_blocks} * disk.f_frsize)};
+}
+
+std::string StoreFolder::RoomText() const {
+  const auto space = LookAtDisk();
+  if (!space) return "the disk is nearly full";
+  return fmt::format(
+      "the disk is nearly full: {} MiB are free; pages and sessions need {} MiB, "
+      "turns {} MiB",
+      space->free_bytes / kMiB, space->marks.soft_bytes / kMiB, space->marks.hard_bytes / kMiB);
+}
+
 DiskRoom StoreFolder::room() const {
   const int64_t now_us = clock_->MonotonicUs();
   const int64_t at_us =
       seen_->at_us.load(std::memory_order_relaxed);  // an old answer is a fine one
-  if (at_us >= 0 && now_us - at_us < kRoomAgeUs) return seen_->room.load(std::memory_order_relaxed);
-  struct statvfs disk = {};
+  // A refusal is of now.
+  if (at_us >= 0 && now_us - at_us < kRoomAgeUs &&
+      seen_->room.load(std::memory_order_relaxed) == DiskRoom::kEnough)
+    return DiskRoom::kEnough;
   DiskRoom room = DiskRoom::kEnough;
-  if (::fstatvfs(folder_.number(), &disk) == 0 && disk.f_blocks > 0) {
-    const uint64_t free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
-    const uint64_t all_bytes = uint64_t{disk.f_blocks} * disk.f_frsize;
-    const uint64_t soft_bytes =
-        marks_.soft_bytes != 0 ? marks_.soft_bytes : std::max(all_bytes / 20, kGiB);
-    if (free_bytes < marks_.hard_bytes) {
+  if (const auto space = LookAtDisk()) {
+    if (space->free_bytes < space->marks.hard_bytes) {
       room = DiskRoom::kBelowHard;
-    } else if (free_bytes < soft_bytes) {
+    } else if (space->free_bytes < space->marks.soft_bytes) {
       room = DiskRoom::kBelowSoft;
     }
   }

@@ -38,11 +38,15 @@ struct StoreId {
 };
 
 struct SpaceMarks {
-  // Below it no session is made and no page is spilled. 0: 5 % of the disk, at least 1 GiB.
+  // Below it no session is made and no page is spilled. 0: 5 % of the disk, at least 1 GiB, but no
+  // more than a quarter of a small one.
   uint64_t soft_bytes = 0;
-  // Below it no turn is logged.
-  uint64_t hard_bytes = 256 * kMiB;
+  // Below it no turn is logged. 0: 256 MiB, but no more than a sixteenth of a small disk.
+  uint64_t hard_bytes = 0;
 };
+
+// What zeros stand for on a disk of so many bytes.
+SpaceMarks MarksFor(const SpaceMarks& asked, uint64_t disk_bytes);
 
 // How much room the disk has.
 enum class DiskRoom : uint8_t { kEnough, kBelowSoft, kBelowHard };
@@ -70,12 +74,21 @@ class StoreFolder {
 
   // At most 200 ms old; kEnough where the file system does not say.
   DiskRoom room() const;
+  // For whom it refuses: how much is free and how much is wanted.
+  std::string RoomText() const;
 
  private:
   struct SeenRoom {
     std::atomic<int64_t> at_us{-1};  // monotonic; -1: never looked
     std::atomic<DiskRoom> room{DiskRoom::kEnough};
   };
+
+  struct Space {
+    uint64_t free_bytes = 0;
+    SpaceMarks marks = {};
+  };
+  // None where the file system does not say.
+  std::optional<Space> LookAtDisk() const;
 
   StoreFolder(std::string path, FileDescriptor folder, SlotFile epochs, const SpaceMarks& marks,
               Clock& clock);

@@ -182,7 +182,7 @@ std::optional<SessionId> CommitStage::FindName(const std::string& name_key) cons
 
 Status CommitStage::CheckRoom(DiskRoom worst) const {
   if (store_.folder_.room() <= worst) return {};
-  return Fail(Error(Reason::kStoreFull, "the disk is nearly full").RetryAfter(5'000));
+  return Fail(Error(Reason::kStoreFull, store_.folder_.RoomText()).RetryAfter(5'000));
 }
 
 Receipt CommitStage::HeadReceipt(SessionId id, const v1::HeadRecord& head) const {

@@ -244,6 +244,11 @@ TEST_F(ClientTest, RefusesARequestTheServerWouldNotTake) {
   append.set_session("a");
   append.mutable_input()->set_text(std::string(2 << 20, 'x'));
   EXPECT_EQ(client_->Append(append).error().reason(), Reason::kTooLarge);
+  append.mutable_input()->set_text("caf\xe9");
+  const auto refused = client_->Append(append);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(client_->connected());
   EXPECT_TRUE(client_->Health());
 }
 

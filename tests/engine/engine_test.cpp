@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "tests/engine/script.h"
@@ -263,6 +264,59 @@ TEST_F(EngineTest, MoreSessionsThanPlacesTakeTurns) {
     EXPECT_EQ(answer.tokens(), first);
   }
   EXPECT_LE(engine_.Stats().sessions_running(), 2u);
+}
+
+TEST_F(EngineTest, AFullDiskIsToldToWhoWaitsAndComputingGoesOnWhenThereIsRoom) {
+  const std::vector<uint32_t> ids = RandomIds(3000, 21);
+  engine_.Open("b");
+  engine_.Append("b", ids);
+  const Answer expected = engine_.Generate("b", RandomIds(20, 22), 6);
+  engine_.marks = {.soft_bytes = kGiB * kGiB, .hard_bytes = 1};  // no page can be written
+  engine_.Restart(StopMode::kFinish);
+  const Answer append = engine_.Append("a", ids);
+  ASSERT_TRUE(append.last().has_appended()) << append.code();
+  EXPECT_GT(append.last().appended().memory().pending_tokens(), 0u);
+  const Answer refused = engine_.Generate("a", RandomIds(20, 22), 6);
+  EXPECT_EQ(refused.reason(), "store_full");
+  EXPECT_GT(refused.last().failed().error().retry_after_ms(), 0u);
+  EXPECT_EQ(engine_.Open("a").last().opened().head().turn(), 1u);
+  EXPECT_EQ(engine_.Open("c").reason(), "store_full");
+  engine_.marks = support::NoMarks();
+  engine_.Restart(StopMode::kAtOnce);
+  EXPECT_EQ(engine_.Generate("a", RandomIds(20, 22), 6).tokens(), expected.tokens());
+}
+
+TEST_F(EngineTest, ASessionThatIsNotServedAnyMoreCanBeDeletedAndMadeAgain) {
+  engine_.Append("a", RandomIds(600, 23));
+  engine_.Stop(StopMode::kFinish);
+  std::filesystem::remove(engine_.folder() + "/watermark");
+  engine_.Start();
+  EXPECT_EQ(engine_.engine().Health().state(), "regressed");
+  EXPECT_EQ(engine_.Append("a", {11}).code(), "corruption");
+  v1::Request request;
+  request.mutable_delete_()->set_session("a");
+  EXPECT_EQ(engine_.Ask(request).last().deleted().turns(), 1u);
+  EXPECT_EQ(engine_.Append("a", {11}).code(), "not_found");
+  EXPECT_TRUE(engine_.Open("a").last().opened().created());
+  EXPECT_FALSE(engine_.Append("a", {11}).failed());
+}
+
+TEST_F(EngineTest, ATurnLongerThanAnAnswerMayBeIsShownUpToThere) {
+  ASSERT_FALSE(engine_.Append("a", RandomIds(700'000, 24), /*wait=*/false).failed());
+  ASSERT_FALSE(engine_.Append("a", RandomIds(10, 25), /*wait=*/false).failed());
+  v1::Request request;
+  request.mutable_transcript()->set_session("a");
+  request.mutable_transcript()->set_first_turn(1);
+  const Answer first = engine_.Ask(request);
+  ASSERT_TRUE(first.last().has_transcript()) << first.code();
+  ASSERT_EQ(first.last().transcript().turns_size(), 1);
+  EXPECT_TRUE(first.last().transcript().more());
+  const std::string& text = first.last().transcript().turns(0).parts(0).text();
+  EXPECT_GT(text.size(), size_t{500'000});
+  EXPECT_LT(text.size(), size_t{600'000});
+  EXPECT_TRUE(text.ends_with(" bytes more]")) << text.substr(text.size() - 40);
+  request.mutable_transcript()->set_first_turn(2);
+  EXPECT_EQ(engine_.Ask(request).last().transcript().turns(0).turn(), 2u);
 }
 
 }  // namespace

@@ -5,11 +5,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "tests/support/layouts.h"
 
 namespace mneme::memory {
 namespace {
+
+uint64_t ResidentBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8)) * 1024;
+  }
+  return 0;
+}
 
 TEST(OpenChunkTest, ArraysDoNotOverlapAndFillItsBytes) {
   const MemoryLayout layout = support::SmallLayout();
@@ -75,6 +88,26 @@ TEST(OpenChunkTest, ACopyHasTheRowsTailsAndHiddenRow) {
   EXPECT_EQ(to.last_hidden()[23], 4.0f);
   EXPECT_EQ(row(to.rows()[1].u, 3, 4, 16)[15], 5.0f);
   EXPECT_EQ(row(to.kv()[0].value, 1, 4, 8)[7], 6.0f);
+}
+
+// As sessions do: large chunks come and go, and each leaves something small behind.
+TEST(OpenChunkTest, SessionsThatCameAndWentLeaveNoMemoryBehind) {
+  MemoryLayout layout = support::SmallLayout();
+  layout.hidden = 1 << 20;  // 4 MiB each
+  const size_t bytes = OpenChunk::Bytes(layout);
+  std::vector<std::unique_ptr<std::string>> left;
+  std::vector<std::unique_ptr<OpenChunk>> open;
+  const uint64_t before = ResidentBytes();
+  for (int session = 0; session < 200; ++session) {
+    open.push_back(std::make_unique<OpenChunk>(layout));
+    std::fill_n(open.back()->last_hidden(), layout.hidden, 1.0f);
+    if (open.size() == 8) open.erase(open.begin());
+    left.push_back(std::make_unique<std::string>(2000, 'x'));
+  }
+  EXPECT_GT(ResidentBytes(), before + 6 * bytes);
+  EXPECT_LT(ResidentBytes(), before + 12 * bytes);
+  open.clear();
+  EXPECT_LT(ResidentBytes(), before + 4 * bytes);
 }
 
 }  // namespace

@@ -286,5 +286,64 @@ TEST_F(PageStoreTest, FlippedBitsCostTheirOwnValueAndServeNoWrongByte) {
   EXPECT_GT(damaged, 20);  // the flips hit: what is left fell on bytes between values
 }
 
+// Opens damaged files without and with leave to start empty.
+void ExpectRefusedOrEmptied(const std::string& path) {
+  const auto refused = support::Open(path);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kCorruption) << refused.error().message();
+  auto folder = StoreFolder::Open(path, support::NoMarks());
+  ASSERT_TRUE(folder);
+  const auto emptied = OpenPageStore(*folder, {.start_empty_if_damaged = true});
+  ASSERT_TRUE(emptied) << emptied.error().message();
+  EXPECT_TRUE(emptied->started_empty);
+  EXPECT_TRUE(WriteNodeValues(*emptied->store, CaseNodeKey("a", 0)));
+}
+
+TEST_F(PageStoreTest, ADamagedTableIsFoundWhenOpening) {
+  for (uint64_t index = 0; index < 4; ++index)
+    ASSERT_TRUE(WriteNodeValues(pages(), CaseNodeKey("a", index), kLargeKeyDim));
+  ASSERT_TRUE(pages().Compact());
+  stores_.Close();
+  support::FlipBit(support::FilesOf(path() + "/pages", ".sst").front(), 60, 2);
+  ExpectRefusedOrEmptied(path());
+}
+
+TEST_F(PageStoreTest, AMissingManifestIsDamageToo) {
+  ASSERT_TRUE(WriteNodeValues(pages(), CaseNodeKey("a", 0)));
+  stores_.Close();
+  for (const auto& entry : std::filesystem::directory_iterator(path() + "/pages")) {
+    if (entry.path().filename().string().starts_with("MANIFEST"))
+      std::filesystem::remove(entry.path());
+  }
+  ExpectRefusedOrEmptied(path());
+}
+
+// A compaction that meets damage stops RocksDB's writes for good; the store drops the damaged node
+// and goes on, and every other node is still there.
+TEST_F(PageStoreTest, DamageMetByACompactionCostsItsOwnNodeAndWritesGoOn) {
+  constexpr uint64_t kNodes = 12;
+  for (uint64_t index = 0; index < kNodes; ++index)
+    ASSERT_TRUE(WriteNodeValues(pages(), CaseNodeKey("a", index), kLargeKeyDim));
+  ASSERT_TRUE(pages().Compact());
+  stores_.Close();
+  const std::string blob = support::FilesOf(path() + "/pages", ".blob").front();
+  support::FlipBit(blob, std::filesystem::file_size(blob) / 2, 3);
+  Reopen();
+  EXPECT_FALSE(pages().Compact());  // moves every value
+  ASSERT_TRUE(WriteNodeValues(pages(), CaseNodeKey("b", 0), kLargeKeyDim));
+  EXPECT_TRUE(CheckNodeValues(pages(), CaseNodeKey("b", 0), kLargeKeyDim));
+  int lost = 0;
+  for (uint64_t index = 0; index < kNodes; ++index) {
+    const Status checked = CheckNodeValues(pages(), CaseNodeKey("a", index), kLargeKeyDim);
+    if (checked) continue;
+    EXPECT_EQ(checked.error().code(), ErrorCode::kNotFound);
+    EXPECT_FALSE(*pages().Has(CaseNodeKey("a", index)));
+    ++lost;
+  }
+  EXPECT_EQ(lost, 1);
+  EXPECT_TRUE(pages().Compact());
+  EXPECT_TRUE(CheckNodeValues(pages(), CaseNodeKey("b", 0), kLargeKeyDim));
+}
+
 }  // namespace
 }  // namespace mneme::memory

@@ -125,5 +125,27 @@ TEST(StoreFolderTest, TellsHowMuchRoomTheDiskHas) {
   EXPECT_EQ(empty->room(), DiskRoom::kEnough);
 }
 
+TEST(StoreFolderTest, MarksAreThoseOfTheDiskAndLeaveRoomOnASmallOne) {
+  const SpaceMarks large = MarksFor({}, 100 * kGiB);
+  EXPECT_EQ(large.soft_bytes, 5 * kGiB);
+  EXPECT_EQ(large.hard_bytes, 256 * kMiB);
+  const SpaceMarks middle = MarksFor({}, 8 * kGiB);
+  EXPECT_EQ(middle.soft_bytes, kGiB);
+  const SpaceMarks small = MarksFor({}, 32 * kMiB);
+  EXPECT_EQ(small.soft_bytes, 8 * kMiB);
+  EXPECT_EQ(small.hard_bytes, 2 * kMiB);
+  EXPECT_EQ(MarksFor({.soft_bytes = 3, .hard_bytes = 2}, 8 * kGiB).hard_bytes, 2U);
+}
+
+TEST(StoreFolderTest, ARefusalSaysHowMuchIsFreeAndHowMuchIsWanted) {
+  const support::TempFolder temp;
+  const auto folder =
+      StoreFolder::Open(temp / "store", {.soft_bytes = 4 * kMiB, .hard_bytes = 2 * kMiB});
+  ASSERT_TRUE(folder);
+  EXPECT_NE(folder->RoomText().find("pages and sessions need 4 MiB, turns 2 MiB"),
+            std::string::npos)
+      << folder->RoomText();
+}
+
 }  // namespace
 }  // namespace mneme::memory

@@ -90,7 +90,7 @@ void EngineCase::Start() {
 }
 
 Status EngineCase::TryStart() {
-  auto stores = support::Open(folder_.path(), log_options, page_options);
+  auto stores = support::Open(folder_.path(), log_options, page_options, marks);
   MNEME_TRY(stores);
   stores_.emplace(std::move(*stores));
   auto engine = engine::Engine::Make(options, {.model = model_.get(),

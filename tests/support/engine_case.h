@@ -48,6 +48,7 @@ class EngineCase {
   engine::EngineOptions options;
   memory::TurnStoreOptions log_options;
   memory::PageStoreOptions page_options;
+  memory::SpaceMarks marks = NoMarks();
 
   void Start();
   // As Start, where the stores may refuse to open.

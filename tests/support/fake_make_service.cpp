@@ -7,7 +7,8 @@
 
 namespace mneme::cli {
 
-Result<std::unique_ptr<engine::Service>> MakeService(const v1::ServerConfig& config) {
+Result<std::unique_ptr<engine::Service>> MakeService(const v1::ServerConfig& config,
+                                                     const StartOptions& /*start*/) {
   if (config.store_dir() == "in-use") return Fail(ErrorCode::kConflict, "the store is in use");
   const char* token_us = std::getenv("FAKE_TOKEN_US");
   return std::make_unique<support::FakeService>(

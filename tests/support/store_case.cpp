@@ -20,12 +20,12 @@ uint64_t SeedOf(std::string_view text, uint64_t number) {
 
 }  // namespace
 
-memory::SpaceMarks NoMarks() { return {.soft_bytes = 1, .hard_bytes = 0}; }
+memory::SpaceMarks NoMarks() { return {.soft_bytes = 1, .hard_bytes = 1}; }
 
 Result<OpenStores> OpenLog(const std::string& path, const memory::TurnStoreOptions& log,
-                           Clock& clock) {
+                           Clock& clock, const memory::SpaceMarks& marks) {
   OpenStores stores;
-  auto folder = memory::StoreFolder::Open(path, NoMarks(), clock);
+  auto folder = memory::StoreFolder::Open(path, marks, clock);
   MNEME_TRY(folder);
   stores.folder = std::make_unique<memory::StoreFolder>(std::move(*folder));
   auto opened = memory::OpenTurnStore(*stores.folder, log, clock);
@@ -35,8 +35,8 @@ Result<OpenStores> OpenLog(const std::string& path, const memory::TurnStoreOptio
 }
 
 Result<OpenStores> Open(const std::string& path, const memory::TurnStoreOptions& log,
-                        const memory::PageStoreOptions& pages) {
-  auto stores = OpenLog(path, log);
+                        const memory::PageStoreOptions& pages, const memory::SpaceMarks& marks) {
+  auto stores = OpenLog(path, log, RealClock(), marks);
   MNEME_TRY(stores);
   auto opened = memory::OpenPageStore(*stores->folder, pages);
   MNEME_TRY(opened);

@@ -38,10 +38,11 @@ struct OpenStores {
 memory::SpaceMarks NoMarks();
 
 Result<OpenStores> Open(const std::string& path, const memory::TurnStoreOptions& log = {},
-                        const memory::PageStoreOptions& pages = {});
+                        const memory::PageStoreOptions& pages = {},
+                        const memory::SpaceMarks& marks = NoMarks());
 // The log alone.
 Result<OpenStores> OpenLog(const std::string& path, const memory::TurnStoreOptions& log = {},
-                           Clock& clock = RealClock());
+                           Clock& clock = RealClock(), const memory::SpaceMarks& marks = NoMarks());
 
 memory::CreateSession MakeSession(const std::string& name, const std::string& tenant = "");
 // Turn `number` of the session called `name`: its tokens, key and kind follow from both.

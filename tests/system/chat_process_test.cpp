@@ -190,5 +190,23 @@ TEST(ChatProcessTest, EndsWithTheServeLineWhenTheServerIsKilled) {
   EXPECT_TRUE(Contains(chat.Output(), "connection to the server lost")) << chat.Output();
 }
 
+TEST(ChatProcessTest, ALineTooLongToSendEndsWithAnErrorAndNotInSilence) {
+  ServedProcess served;
+  Process chat({.arguments = ChatArguments(served, "harbour"),
+                .input = "first\n" + std::string(3'000'000, 'a')});
+  EXPECT_EQ(chat.Wait(), 1);
+  EXPECT_TRUE(Contains(chat.Output(), "you said: first")) << chat.Output();
+  EXPECT_TRUE(Contains(chat.Errors(), "longer than 1 MiB")) << chat.Errors();
+}
+
+TEST(ChatProcessTest, TextInAnotherEncodingIsRefusedAndTheTalkGoesOn) {
+  ServedProcess served;
+  Process chat({.arguments = ChatArguments(served, "harbour"), .input = "caf\xe9\nsecond\n"});
+  EXPECT_EQ(chat.Wait(), 1);
+  EXPECT_TRUE(Contains(chat.Output(), "you said: second")) << chat.Output();
+  EXPECT_TRUE(Contains(chat.Errors(), "not UTF-8")) << chat.Errors();
+  EXPECT_FALSE(Contains(chat.Errors(), "resumed")) << "the connection was kept: " << chat.Errors();
+}
+
 }  // namespace
 }  // namespace mneme

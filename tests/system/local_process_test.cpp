@@ -1,8 +1,12 @@
-// The real binary on the shipped model, without a server: what people type first must work as the
-// documents say.
+// The real binary on the shipped model: what people type first must work as the documents say.
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
 #include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
 
 namespace mneme {
 namespace {
@@ -47,6 +51,44 @@ TEST(LocalProcessTest, TheQuickEvaluationCountsTwentyQuestions) {
   EXPECT_NE(eval.Output().find("\"in_distribution\":{\"asked\":10"), std::string::npos)
       << eval.Output();
   EXPECT_NE(eval.Output().find("\"held_out\":{\"asked\":10"), std::string::npos);
+}
+
+// A lost watermark leaves the server unsure of what it promised: it says so, and goes on only when
+// somebody takes the loss.
+TEST(LocalProcessTest, ALossIsRefusedUntilItIsAccepted) {
+  const support::TempFolder temp;
+  const std::string port = std::to_string(support::FreePort());
+  const std::vector<std::string> serve = {MNEME,     "serve",        "--model", kDemo,
+                                          "--store", temp / "store", "--port",  port};
+  const auto chat = [&] {
+    Process talk({.arguments = {MNEME, "chat", "harbour", "--server", "127.0.0.1:" + port},
+                  .input = "My locker code is 4711.\n"});
+    const int exit_code = talk.Wait(60'000);
+    return std::pair(exit_code, talk.Errors());
+  };
+  {
+    Process server({.arguments = serve});
+    ASSERT_TRUE(server.WaitForOutput("listening on", 60'000)) << server.Errors();
+    EXPECT_EQ(chat().first, 0);
+    server.Signal(SIGTERM);
+    ASSERT_EQ(server.Wait(), 0);
+  }
+  std::filesystem::remove(temp / "store/watermark");
+  {
+    Process server({.arguments = serve});
+    ASSERT_TRUE(server.WaitForOutput("listening on", 60'000)) << server.Errors();
+    EXPECT_NE(server.Errors().find("--accept-loss"), std::string::npos) << server.Errors();
+    const auto [exit_code, errors] = chat();
+    EXPECT_NE(exit_code, 0);
+    EXPECT_NE(errors.find("--accept-loss"), std::string::npos) << errors;
+    server.Signal(SIGTERM);
+    ASSERT_EQ(server.Wait(), 0);
+  }
+  std::vector<std::string> accepting = serve;
+  accepting.emplace_back("--accept-loss");
+  Process server({.arguments = accepting});
+  ASSERT_TRUE(server.WaitForOutput("listening on", 60'000)) << server.Errors();
+  EXPECT_EQ(chat().first, 0);
 }
 
 }  // namespace
