@@ -106,7 +106,7 @@ TEST(ChatProcessTest, ExplainsAndCounts) {
   Process chat({.arguments = ChatArguments(served, "a"),
                 .input = "hello\n/explain\n/stats\n/help\n/nothing\n"});
   EXPECT_EQ(chat.Wait(), 1);
-  EXPECT_TRUE(Contains(chat.Output(), "75.0 %  tokens 0 to 256, disk: the key is under"))
+  EXPECT_TRUE(Contains(chat.Output(), "0.75  tokens 0 to 255, disk: the key is under"))
       << chat.Output();
   EXPECT_TRUE(Contains(chat.Output(), "memory                host ")) << chat.Output();
   EXPECT_TRUE(Contains(chat.Errors(), "Ctrl-C     stop an answer")) << chat.Errors();
