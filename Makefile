@@ -42,6 +42,8 @@ check: packages  ## before every commit: format, debug build, unit tests, the ru
 	ctest --preset dev -j $(JOBS) -L unit
 
 check-long: packages  ## before a release: everything under ASan and TSan, and the long figures
+	cmake --preset release && cmake --build --preset release -j $(JOBS)
+	ctest --preset release -C Long -L slow
 	for preset in asan tsan; do \
 	  cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && \
 	  ctest --preset $$preset -j 1 || exit 1; done
