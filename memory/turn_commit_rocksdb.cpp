@@ -145,7 +145,7 @@ void CommitStage::AddRecordsToBatch() {
   batch_.Put(log_keys::LastCommit(), commit.SerializeAsString());
   batch_.Put(log_keys::Commit(counter_), TextOf(chain_.bytes));
   for (int i = 0; i < kCommitsForgottenAtOnce; ++i)
-    if (oldest_commit_kept_ < store_.watermark_.flushed_counter())
+    if (oldest_commit_kept_ < store_.watermark_.older_counter())
       batch_.Delete(log_keys::Commit(oldest_commit_kept_++));
 }
 

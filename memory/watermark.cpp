@@ -74,6 +74,7 @@ Status Watermark::Flush(const StoreId& store, uint64_t counter, const ChainHash&
   slot.set_complete_since(complete_since_);
   for (const auto& head : heads_) *slot.add_heads() = head;
   MNEME_TRY(file_.Write(slot.SerializeAsString()));
+  older_counter_ = flushed_counter_;
   flushed_counter_ = counter;
   return {};
 }

@@ -45,6 +45,9 @@ class Watermark {
   Status Flush(const StoreId& store, uint64_t counter, const ChainHash& chain);
 
   uint64_t flushed_counter() const { return flushed_counter_; }
+  // What the other slot promises, which counts when the newest is damaged: the log must be able to
+  // prove both.
+  uint64_t older_counter() const { return older_counter_; }
 
  private:
   explicit Watermark(SlotFile file) : file_(std::move(file)) {}
@@ -55,6 +58,7 @@ class Watermark {
   std::vector<v1::WatermarkHead> heads_;  // oldest change first, one per session
   uint64_t complete_since_ = 0;           // every session changed after this commit is in heads_
   uint64_t flushed_counter_ = 0;
+  uint64_t older_counter_ = 0;
 };
 
 }  // namespace mneme::memory

@@ -147,6 +147,27 @@ TEST_F(WatermarkTest, AMissingOrUnreadableWatermarkIsSaid) {
   EXPECT_TRUE(fs::exists(path() + "/watermark.damaged"));
 }
 
+TEST_F(WatermarkTest, EitherSlotAloneProvesTheLogOfAKilledServer) {
+  Append("a", 0, 6, 10);
+  ASSERT_TRUE(log().FlushWatermark());
+  Append("a", 0, 11, 15);
+  ASSERT_TRUE(log().FlushWatermark());
+  // Commits after the newest promise forget what no promise needs any more.
+  Append("a", 0, 16, 55);
+  // What a killed server leaves: its files as they are, without a last promise.
+  fs::copy(path(), temp_ / "killed", fs::copy_options::recursive);
+  for (const uint64_t slot : {0U, 1U}) {
+    stores_.Close();
+    fs::remove_all(path());
+    fs::copy(temp_ / "killed", path(), fs::copy_options::recursive);
+    support::FlipBit(path() + "/watermark", slot * 4096 + 45, 1);
+    Open();
+    EXPECT_EQ(log().report().watermark_slots_damaged, 1);
+    EXPECT_TRUE(log().report().regressions.empty()) << "slot " << slot;
+    EXPECT_EQ(condition(0), SessionCondition::kWhole);
+  }
+}
+
 TEST_F(WatermarkTest, ADeletedSessionThatCameBackIsNamed) {
   Keep();
   Open();
