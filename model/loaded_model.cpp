@@ -41,18 +41,23 @@ int IndexIn(const std::vector<int>& layers, int linear) {
   return found == layers.end() ? -1 : static_cast<int>(found - layers.begin());
 }
 
+// The rows of all blocks as one matrix of the backend's.
+Status Pack(std::span<const TensorView> blocks, const kernels::KernelTable& kernels,
+            std::unique_ptr<kernels::PackedMatrix>& matrix) {
+  auto packed = kernels.pack_weights(blocks);
+  MNEME_TRY(packed);
+  matrix = std::move(*packed);
+  return {};
+}
+
 Result<LinearLayer> MakeLinear(const LinearWeights& weights, const LayerHistory& history,
                                const memory::MemoryLayout& layout, int linear,
                                const kernels::KernelTable& kernels) {
   LinearLayer layer;
   const TensorView rows[] = {weights.project_qkv, weights.project_z, weights.project_b,
                              weights.project_a};
-  auto project_in = kernels.pack_weights(std::span(rows));
-  MNEME_TRY(project_in);
-  layer.project_in = std::move(*project_in);
-  auto project_out = kernels.pack_weights({&weights.project_out, 1});
-  MNEME_TRY(project_out);
-  layer.project_out = std::move(*project_out);
+  MNEME_TRY(Pack(rows, kernels, layer.project_in));
+  MNEME_TRY(Pack({&weights.project_out, 1}, kernels, layer.project_out));
   layer.conv = ToF32(weights.conv);
   layer.decay_rate = ToF32(weights.decay_log);
   for (float& rate : layer.decay_rate) rate = std::exp(rate);
@@ -76,12 +81,8 @@ Result<AttentionLayer> MakeAttention(const AttentionWeights& weights, int attent
                                      const kernels::KernelTable& kernels) {
   AttentionLayer layer;
   const TensorView rows[] = {weights.project_q, weights.project_k, weights.project_v};
-  auto project_in = kernels.pack_weights(std::span(rows));
-  MNEME_TRY(project_in);
-  layer.project_in = std::move(*project_in);
-  auto project_out = kernels.pack_weights({&weights.project_out, 1});
-  MNEME_TRY(project_out);
-  layer.project_out = std::move(*project_out);
+  MNEME_TRY(Pack(rows, kernels, layer.project_in));
+  MNEME_TRY(Pack({&weights.project_out, 1}, kernels, layer.project_out));
   layer.q_norm = ToF32(weights.q_norm);
   layer.k_norm = ToF32(weights.k_norm);
   layer.attention_layer = attention;
@@ -104,12 +105,8 @@ Result<DecoderLayer> MakeLayer(const LayerWeights& weights, const LayerHistory& 
     layer.attention = std::move(*made);
   }
   const TensorView rows[] = {weights.mlp_gate, weights.mlp_up};
-  auto gate_up = kernels.pack_weights(std::span(rows));
-  MNEME_TRY(gate_up);
-  layer.gate_up = std::move(*gate_up);
-  auto down = kernels.pack_weights({&weights.mlp_down, 1});
-  MNEME_TRY(down);
-  layer.down = std::move(*down);
+  MNEME_TRY(Pack(rows, kernels, layer.gate_up));
+  MNEME_TRY(Pack({&weights.mlp_down, 1}, kernels, layer.down));
   return layer;
 }
 
@@ -148,10 +145,7 @@ Status LoadedModel::TakeHead(const Weights& weights, const kernels::KernelTable&
                           weights.embedding.bytes + weights.embedding.size_bytes());
   embedding_ = weights.embedding;
   embedding_.bytes = embedding_bytes_.data();
-  auto head = kernels.pack_weights({&weights.head, 1});
-  MNEME_TRY(head);
-  head_ = std::move(*head);
-  return {};
+  return Pack({&weights.head, 1}, kernels, head_);
 }
 
 void LoadedModel::TakeHistory(const RouterWeights& router) {
