@@ -157,6 +157,7 @@ Status ReadWording(const std::filesystem::path& file, Wording& wording) {
   for (const json::value& item : relations == nullptr ? json::array() : *relations) {
     wording.relations.push_back({.owners = reading.List(item, "owners", 0),
                                  .kind = reading.Text(reading.Field(item, "kind"), "kind"),
+                                 .topic = reading.Text(reading.Field(item, "topic"), "topic"),
                                  .has_verb = reading.Flag(item, "verbs"),
                                  .statements = reading.List(item, "statements", 0),
                                  .corrections = reading.List(item, "corrections", 0),

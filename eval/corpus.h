@@ -33,6 +33,7 @@ using Slots = std::map<std::string, Slot>;
 struct Relation {
   std::vector<std::string> owners;  // classes
   std::string kind;                 // of the value
+  std::string topic;                // what it is about: "residence"
   bool has_verb = false;            // "{owner} {verbs} {value}."
   std::vector<std::string> statements, corrections, questions;
 };

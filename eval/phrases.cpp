@@ -25,6 +25,7 @@ Key Phrases::FreshKey() {
     const Relation& relation = corpus_.wording.relations[static_cast<size_t>(key.relation)];
     key.owner_class = random_.Pick(relation.owners);
     key.kind = relation.kind;
+    key.topic = relation.topic;
     if (relation.has_verb) key.verb = static_cast<int>(random_.Below(corpus_.verbs.size()));
   } else {
     int64_t weights = 0;

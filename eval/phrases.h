@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 
 #include "eval/corpus.h"
 #include "eval/random.h"
@@ -16,10 +17,15 @@ struct Key {
   std::string owner;      // empty for "self" and "team"
   std::string kind;       // of the value
   std::string attribute;  // empty for a relation
+  std::string topic;      // of a relation, else empty
   int relation = -1;      // index into Wording::relations, or -1
   int verb = -1;          // index into Corpus::verbs, or -1
 
-  bool operator==(const Key&) const = default;
+  // Relations of one topic are one key, because their answers could be mistaken for each other.
+  bool operator==(const Key& other) const {
+    return std::tie(owner_class, owner, attribute, topic, verb) ==
+           std::tie(other.owner_class, other.owner, other.attribute, other.topic, other.verb);
+  }
 };
 
 class Phrases {

@@ -30,5 +30,17 @@ TEST(PhrasesTest, StatementsHoldOwnerAndValueAndQuestionsTheOwner) {
   EXPECT_LT(relations, 150);
 }
 
+TEST(PhrasesTest, RelationsOfOneTopicAreOneKey) {
+  Key home;
+  home.owner_class = "self";
+  home.topic = "residence";
+  home.relation = 3;
+  Key other = home;
+  other.relation = 7;
+  EXPECT_EQ(home, other);
+  other.topic = "workplace";
+  EXPECT_NE(home, other);
+}
+
 }  // namespace
 }  // namespace mneme::eval

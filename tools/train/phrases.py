@@ -1,7 +1,7 @@
 """Sentences about facts: keys, statements, corrections and questions in the wording of one corpus."""
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from corpus import draw, fill
 
@@ -12,13 +12,14 @@ class Key:
     owner_class: str
     owner: str
     kind: str
-    attribute: str = ""  # of a relation: the verb, where it has one
-    relation: int = -1   # index into wording["relations"], -1 for attributes
+    attribute: str = ""  # of a relation: the verb, where it has one; of a quotation: its words
+    topic: str = ""      # of a relation: what it is about; relations of one topic and owner are one key
+    relation: int = field(default=-1, compare=False)  # index into wording["relations"], -1 for attributes
 
     @property
     def id(self):
         """A positive number, equal for equal keys."""
-        return zlib.crc32(f"{self.owner_class}|{self.owner}|{self.attribute}|{self.relation}".encode()) | 1
+        return zlib.crc32(f"{self.owner_class}|{self.owner}|{self.attribute}|{self.topic}".encode()) | 1
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Phrases:
             relation = self.wording["relations"][index]
             owner_class = self.rng.choice(relation["owners"])
             verb = self.rng.choice(self.corpus.verbs)[0] if relation.get("verbs") else ""
-            return Key(owner_class, self.rng.choice(owners[owner_class]), relation["kind"], verb, index)
+            return Key(owner_class, self.rng.choice(owners[owner_class]), relation["kind"], verb, relation["topic"], index)
         text, kind, classes = self.rng.choice(attributes)
         owner_class = self.rng.choice(classes)
         return Key(owner_class, self.rng.choice(owners[owner_class]), kind, attribute=text)
