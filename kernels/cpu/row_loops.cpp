@@ -6,11 +6,10 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/targets.h"
 #include "kernels/dtype.h"
 #include "kernels/gdn_step.h"
 
-// The instruction sets worth their compile time: AVX-512, AVX2, SSE4 and the baseline on x86.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_loops.cpp"
 #include <hwy/foreach_target.h>
