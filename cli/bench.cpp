@@ -263,7 +263,9 @@ void Print(const Figures& figures, bool json) {
 
 Status Run(BenchCommand& command) {
   command.choice.batch_max = command.batch;
-  const auto model = LoadLocalModel(command.choice);
+  const auto folder = model::ModelFolder::Open(command.choice.folder);
+  MNEME_TRY(folder);
+  const auto model = LoadLocalModel(*folder, command.choice);
   MNEME_TRY(model);
   const auto figures = Measure(**model, ThreadsOf(command.choice), command);
   MNEME_TRY(figures);

@@ -12,6 +12,7 @@
 #include "cli/connect.h"
 #include "cli/terminal.h"
 #include "cli/turn_text.h"
+#include "engine/request_check.h"
 #include "proto/error_wire.h"
 
 namespace mneme::cli {
@@ -312,11 +313,15 @@ int RunChat(int argc, char** argv) {
   app.add_option("--show", options.show_turns, "turns shown when it is resumed [3]")
       ->check(CLI::Range(0, 1000));
   app.add_option("--max-tokens", options.max_tokens, "most tokens of an answer [the server's]");
-  app.add_option("--temperature", options.temperature, "0 takes the most likely token [0]");
+  app.add_option("--temperature", options.temperature, "0 takes the most likely token [0]")
+      ->check(CLI::Range(0.0f, engine::kTemperatureMax));
   app.add_option("--top-k", options.top_k, "tokens to choose from; 0: all [0]");
-  app.add_option("--top-p", options.top_p, "probability to choose from; 0: all [0]");
-  app.add_option("--min-p", options.min_p, "least probability, relative to the likeliest [0]");
-  app.add_option("--repetition-penalty", options.repetition_penalty, "1 or 0: none [0]");
+  app.add_option("--top-p", options.top_p, "probability to choose from; 0: all [0]")
+      ->check(CLI::Range(0.0f, 1.0f));
+  app.add_option("--min-p", options.min_p, "least probability, relative to the likeliest [0]")
+      ->check(CLI::Range(0.0f, 1.0f));
+  app.add_option("--repetition-penalty", options.repetition_penalty, "1 or 0: none [0]")
+      ->check(CLI::Range(0.0f, engine::kRepetitionPenaltyMax));
   app.add_option("--seed", options.seed, "of the sampling [0]");
   app.add_flag("--thinking", options.thinking, "let the model think first");
   if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;

@@ -20,6 +20,7 @@ namespace mneme::cli {
 namespace {
 
 constexpr char kSession[] = "demo";
+constexpr char kLogFile[] = "serve.log";
 constexpr char kFooter[] = R"(
 example:
   mneme demo --model checkpoints/demo
@@ -48,6 +49,22 @@ void Say(const std::string& text) {
 std::string BytesByTier(const v1::StatsReply& stats) {
   return fmt::format("host {} of {}, disk {}", Bytes(stats.bytes().host_bytes()),
                      Bytes(stats.host_bytes_max()), Bytes(stats.bytes().disk_bytes()));
+}
+
+// Empties the folder of an earlier demo; nobody else's.
+Status EmptyFolder(const std::filesystem::path& folder) {
+  std::error_code failure;
+  if (std::filesystem::exists(folder, failure) && !std::filesystem::is_empty(folder, failure) &&
+      !std::filesystem::exists(folder / kLogFile, failure)) {
+    return Fail(
+        ErrorCode::kConflict,
+        "folder {}: holds what no demo wrote; name an empty folder, or one that is not there",
+        folder.string());
+  }
+  std::filesystem::remove_all(folder, failure);
+  if (!failure) std::filesystem::create_directories(folder, failure);
+  if (!failure) return {};
+  return Fail(ErrorCode::kUnavailable, "folder {}: {}", folder.string(), failure.message());
 }
 
 class Demo {
@@ -115,13 +132,10 @@ Status Demo::Prepare() {
   const uint64_t page_bytes =
       chunks * static_cast<uint64_t>(layout.groups_per_chunk()) * layout.group_bytes();
   host_bytes_max_ = page_bytes / 4;
+  MNEME_TRY(folder->CheckFitsMachine(memory::Reader::kHla, kernels::Dtype::kF16));
   folder_ = command_.store.empty() ? std::filesystem::temp_directory_path() / "mneme-demo"
                                    : std::filesystem::path(command_.store);
-  std::error_code failure;
-  std::filesystem::remove_all(folder_, failure);
-  std::filesystem::create_directories(folder_, failure);
-  if (failure)
-    return Fail(ErrorCode::kUnavailable, "folder {}: {}", folder_.string(), failure.message());
+  MNEME_TRY(EmptyFolder(folder_));
   Say(fmt::format("model {}, {} tokens to tell, {} facts in the first tenth", command_.model,
                   Count(history_.ids.size()), history_.questions.size()));
   Say(fmt::format("{} of pages will be made; host memory is capped at {}, the rest goes to disk",
@@ -134,7 +148,7 @@ Status Demo::StartServer() {
   auto server =
       ServerProcess::Start({"--model", command_.model, "--store", (folder_ / "store").string(),
                             "--memory.host_bytes_max", std::to_string(host_bytes_max_)},
-                           (folder_ / "serve.log").string());
+                           (folder_ / kLogFile).string());
   MNEME_TRY(server);
   server_ = std::move(*server);
   auto client = server_->Connect();
@@ -306,7 +320,7 @@ Status Demo::Run() {
   Check(server_->Stop() == 0, "the server stops cleanly");
   if (failures_ > 0) {
     return Fail(ErrorCode::kInternal, "{} checks failed; the server's log is {}", failures_,
-                (folder_ / "serve.log").string());
+                (folder_ / kLogFile).string());
   }
   Say("\neverything held");
   return {};
@@ -321,7 +335,8 @@ int RunDemo(int argc, char** argv) {
   app.add_option("--model", command.model, "the model folder")->required();
   app.add_option("--corpus", command.corpus, "folder with facts and texts to tell")
       ->capture_default_str();
-  app.add_option("--store", command.store, "folder to work in, emptied first (default: temporary)");
+  app.add_option("--store", command.store,
+                 "folder to work in; an earlier demo's is emptied first (default: temporary)");
   app.add_option("--tokens", command.tokens, "length of the conversation")
       ->check(CLI::Range(4096, 1 << 24))
       ->capture_default_str();

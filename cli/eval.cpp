@@ -67,29 +67,35 @@ void ShowWrong(const eval::RetrievalCount& count) {
 }
 
 Result<eval::RetrievalCount> MeasureHalf(const RetrievalCommand& command, const char* half,
-                                         model::LocalModel& model,
+                                         const eval::Corpus& corpus, model::LocalModel& model,
                                          const model::Tokenizer& tokenizer) {
-  const auto corpus = eval::Corpus::Load(std::filesystem::path(command.corpus) / half);
-  MNEME_TRY(corpus);
   eval::RetrievalOptions options = command.options;
   ProgressLine progress("answers");
   options.progress = [&](int done, int total) {
     progress.Show(half, static_cast<uint64_t>(done), static_cast<uint64_t>(total), 0);
   };
-  auto count = eval::MeasureRetrieval(model, tokenizer, *corpus, options);
+  auto count = eval::MeasureRetrieval(model, tokenizer, corpus, options);
   progress.Clear();
   return count;
 }
 
 Status Run(RetrievalCommand& command) {
   const int64_t started_us = RealClock().MonotonicUs();
-  auto model = LoadLocalModel(command.choice);
-  MNEME_TRY(model);
-  const auto tokenizer = model::Tokenizer::Load(command.choice.folder + "/tokenizer.json");
+  const auto train_corpus = eval::Corpus::Load(std::filesystem::path(command.corpus) / "train");
+  MNEME_TRY(train_corpus);
+  const auto held_out_corpus =
+      eval::Corpus::Load(std::filesystem::path(command.corpus) / "held_out");
+  MNEME_TRY(held_out_corpus);
+  MNEME_TRY(eval::CheckHistory(command.options.history));
+  const auto folder = model::ModelFolder::Open(command.choice.folder);
+  MNEME_TRY(folder);
+  const auto tokenizer = folder->OpenTokenizer();
   MNEME_TRY(tokenizer);
-  const auto trained = MeasureHalf(command, "train", **model, *tokenizer);
+  auto model = LoadLocalModel(*folder, command.choice);
+  MNEME_TRY(model);
+  const auto trained = MeasureHalf(command, "train", *train_corpus, **model, *tokenizer);
   MNEME_TRY(trained);
-  const auto held_out = MeasureHalf(command, "held_out", **model, *tokenizer);
+  const auto held_out = MeasureHalf(command, "held_out", *held_out_corpus, **model, *tokenizer);
   MNEME_TRY(held_out);
   const model::StepCounters& counters = (*model)->step().counters();
   const double gates = counters.gates_asked == 0 ? 0
@@ -136,8 +142,10 @@ void AddRetrieval(CLI::App& app, RetrievalCommand& command) {
   app.add_option("--facts", history.facts, "facts told in each history, each asked once")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  app.add_option("--corrected", history.corrected, "of them told again with another value");
-  app.add_option("--untold", history.untold, "further questions about things never told");
+  app.add_option("--corrected", history.corrected, "of them told again with another value")
+      ->check(CLI::Range(0, 100'000));
+  app.add_option("--untold", history.untold, "further questions about things never told")
+      ->check(CLI::Range(0, 100'000));
   app.add_option("--depth", history.last_depth, "facts stand in this first share of the history")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();

@@ -32,11 +32,12 @@ int ThreadsOf(const LocalModelChoice& choice) {
   return choice.threads == 0 ? cores : choice.threads;
 }
 
-Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const LocalModelChoice& choice) {
+Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const model::ModelFolder& folder,
+                                                          const LocalModelChoice& choice) {
   ProgressLine progress("parts");
   auto model = model::LocalModel::Load(
-      {.folder = choice.folder,
-       .reader = choice.reader,
+      folder,
+      {.reader = choice.reader,
        .page_dtype = choice.page_dtype == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16,
        .threads = ThreadsOf(choice),
        .batch_max = choice.batch_max,

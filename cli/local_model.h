@@ -24,7 +24,9 @@ void AddLocalModelOptions(CLI::App& app, LocalModelChoice& choice);
 // The threads that `choice` stands for.
 int ThreadsOf(const LocalModelChoice& choice);
 
-// Shows how far it is on standard error.
-Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const LocalModelChoice& choice);
+// Shows how far it is on standard error. `folder` is the choice's, opened; what else a command
+// needs is looked at in between, so that nothing is refused after minutes of loading.
+Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const model::ModelFolder& folder,
+                                                          const LocalModelChoice& choice);
 
 }  // namespace mneme::cli

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "engine/engine.h"
@@ -48,50 +49,63 @@ class ServedModel : public engine::Service {
   v1::Health Health() override { return engine_->Health(); }
 
  private:
-  Status LoadModel(const v1::ServerConfig& config);
+  Status OpenModel(const v1::ServerConfig& config);
   Status OpenStores(const v1::ServerConfig& config, const StartOptions& start);
-  Status StartEngine(const v1::ServerConfig& config);
+  Status LoadModel();
+  Status StartEngine();
 
+  // Until the model is loaded.
+  std::optional<model::ModelFolder> model_folder_;
+  memory::Reader reader_ = memory::Reader::kNative;
+  kernels::Dtype page_dtype_ = kernels::Dtype::kF16;
+
+  engine::EngineOptions options_;
   std::unique_ptr<model::LoadedModel> model_;
   std::unique_ptr<model::Tokenizer> tokenizer_;
-  engine::IdentityParts identity_;
   std::unique_ptr<memory::StoreFolder> folder_;
   std::unique_ptr<memory::TurnStore> log_;
   std::unique_ptr<memory::PageStore> pages_;
   std::unique_ptr<engine::Engine> engine_;
 };
 
-Status ServedModel::LoadModel(const v1::ServerConfig& config) {
-  const std::string page = config.memory().page_dtype();
-  if (!page.empty() && page != "f16" && page != "f32") {
-    return Fail(ErrorCode::kInvalidArgument, "memory.page_dtype is {}; f16 and f32 are known",
-                page);
-  }
-  const kernels::Dtype page_dtype = page == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16;
-  const auto folder = model::ModelFolder::Open(config.model_dir());
+// Reads headers and the tokenizer; what cannot be served is refused here.
+Status ServedModel::OpenModel(const v1::ServerConfig& config) {
+  page_dtype_ = config.memory().page_dtype() == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16;
+  auto folder = model::ModelFolder::Open(config.model_dir());
   MNEME_TRY(folder);
   const auto reader = folder->ChooseReader(config.reader());
   MNEME_TRY(reader);
-  MNEME_TRY(folder->CheckFitsMachine(*reader, page_dtype));
+  reader_ = *reader;
+  MNEME_TRY(folder->CheckFitsMachine(reader_, page_dtype_));
   auto tokenizer = folder->OpenTokenizer();
   MNEME_TRY(tokenizer);
   tokenizer_ = std::make_unique<model::Tokenizer>(std::move(*tokenizer));
-  fmt::print(stderr, "loading {}, reader {}\n", config.model_dir(), memory::NameOf(*reader));
+  MNEME_TRY(engine::Engine::Check(
+      options_, *tokenizer_,
+      model::LayoutOf(folder->config(), folder->router(), reader_, page_dtype_)));
+  model_folder_ = std::move(*folder);
+  return {};
+}
+
+Status ServedModel::LoadModel() {
+  const model::ModelFolder& folder = *model_folder_;
+  fmt::print(stderr, "loading {}, reader {}\n", folder.path().string(), memory::NameOf(reader_));
   auto model =
-      model::LoadedModel::Make(folder->config(), folder->weights(), folder->router(), *reader,
-                               page_dtype, kernels::CpuKernels(), [](int done, int total) {
+      model::LoadedModel::Make(folder.config(), folder.weights(), folder.router(), reader_,
+                               page_dtype_, kernels::CpuKernels(), [](int done, int total) {
                                  if (done == total || done % std::max(total / 10, 1) == 0)
                                    fmt::print(stderr, "packed {} of {} parts\n", done, total);
                                });
   MNEME_TRY(model);
   model_ = std::move(*model);
-  identity_.weights_hash = HashOf(folder->files().FingerprintRanges());
-  const std::vector<ByteSpan> router = folder->router().FingerprintRanges(*reader);
-  if (!router.empty()) identity_.router_hash = HashOf(router);
+  options_.identity.weights_hash = HashOf(folder.files().FingerprintRanges());
+  const std::vector<ByteSpan> router = folder.router().FingerprintRanges(reader_);
+  if (!router.empty()) options_.identity.router_hash = HashOf(router);
   const auto tokenizer_file =
-      model::MappedFile::Open(folder->path() / "tokenizer.json", model::kTokenizerFileBytesMax);
+      model::MappedFile::Open(folder.path() / "tokenizer.json", model::kTokenizerFileBytesMax);
   MNEME_TRY(tokenizer_file);
-  identity_.tokenizer_hash = memory::Sha256(tokenizer_file->bytes());
+  options_.identity.tokenizer_hash = memory::Sha256(tokenizer_file->bytes());
+  model_folder_.reset();
   return {};
 }
 
@@ -123,7 +137,7 @@ Status ServedModel::OpenStores(const v1::ServerConfig& config, const StartOption
   return {};
 }
 
-Status ServedModel::StartEngine(const v1::ServerConfig& config) {
+engine::EngineOptions EngineOptionsFrom(const v1::ServerConfig& config) {
   const auto cores = std::max(std::thread::hardware_concurrency(), 1u);
   const auto as_int = [](uint32_t value, int otherwise) {
     return value == 0 ? otherwise : static_cast<int>(std::min<uint32_t>(value, 1u << 20));
@@ -145,13 +159,16 @@ Status ServedModel::StartEngine(const v1::ServerConfig& config) {
   options.queue_max = Or<size_t>(config.limits().queue_max(), standard.queue_max);
   options.model_name =
       std::filesystem::path(config.model_dir()).lexically_normal().filename().string();
-  options.identity = identity_;
-  auto engine = engine::Engine::Make(options, {.model = model_.get(),
-                                               .tokenizer = tokenizer_.get(),
-                                               .kernels = &kernels::CpuKernels(),
-                                               .folder = folder_.get(),
-                                               .log = log_.get(),
-                                               .pages = pages_.get()});
+  return options;
+}
+
+Status ServedModel::StartEngine() {
+  auto engine = engine::Engine::Make(options_, {.model = model_.get(),
+                                                .tokenizer = tokenizer_.get(),
+                                                .kernels = &kernels::CpuKernels(),
+                                                .folder = folder_.get(),
+                                                .log = log_.get(),
+                                                .pages = pages_.get()});
   MNEME_TRY(engine);
   engine_ = std::move(*engine);
   return {};
@@ -160,10 +177,12 @@ Status ServedModel::StartEngine(const v1::ServerConfig& config) {
 Result<std::unique_ptr<engine::Service>> ServedModel::Make(const v1::ServerConfig& config,
                                                            const StartOptions& start) {
   auto served = std::make_unique<ServedModel>();
-  // The store first: that another server holds it is known at once.
+  served->options_ = EngineOptionsFrom(config);
+  // A model that cannot be served makes no store; a store that cannot be had loads no model.
+  MNEME_TRY(served->OpenModel(config));
   MNEME_TRY(served->OpenStores(config, start));
-  MNEME_TRY(served->LoadModel(config));
-  MNEME_TRY(served->StartEngine(config));
+  MNEME_TRY(served->LoadModel());
+  MNEME_TRY(served->StartEngine());
   return std::unique_ptr<engine::Service>(std::move(served));
 }
 

@@ -16,6 +16,7 @@
 #include "cli/connect.h"
 #include "cli/local_model.h"
 #include "cli/terminal.h"
+#include "engine/request_check.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 
@@ -116,14 +117,16 @@ double Seconds(int64_t from_us) {
 }
 
 Status Run(const RunCommand& command) {
-  auto model = LoadLocalModel(command.choice);
-  MNEME_TRY(model);
-  auto tokenizer = model::Tokenizer::Load(command.choice.folder + "/tokenizer.json");
+  const auto folder = model::ModelFolder::Open(command.choice.folder);
+  MNEME_TRY(folder);
+  auto tokenizer = folder->OpenTokenizer();
   MNEME_TRY(tokenizer);
   auto chat = model::ChatTemplate::Make(*tokenizer);
   MNEME_TRY(chat);
   const auto ids = PromptIds(command, *tokenizer, *chat);
   MNEME_TRY(ids);
+  auto model = LoadLocalModel(*folder, command.choice);
+  MNEME_TRY(model);
 
   model::LocalSession session(**model);
   ProgressLine progress;
@@ -171,9 +174,14 @@ int RunRun(int argc, char** argv) {
   app.add_flag("--thinking", command.thinking, "let the model think before it answers");
   app.add_option("--max-tokens", command.max_tokens, "longest answer")->capture_default_str();
   app.add_option("--temperature", command.sampling.temperature, "0: always the likeliest token")
+      ->check(CLI::Range(0.0f, engine::kTemperatureMax))
       ->capture_default_str();
-  app.add_option("--top-k", command.sampling.top_k, "0: no limit")->capture_default_str();
-  app.add_option("--top-p", command.sampling.top_p, "1: no limit")->capture_default_str();
+  app.add_option("--top-k", command.sampling.top_k, "0: no limit")
+      ->check(CLI::Range(0, INT32_MAX))
+      ->capture_default_str();
+  app.add_option("--top-p", command.sampling.top_p, "1: no limit")
+      ->check(CLI::Range(0.0f, 1.0f))
+      ->capture_default_str();
   app.add_option("--seed", command.sampling.seed, "decides what is drawn")->capture_default_str();
   app.add_flag("--json", command.json, "one JSON object instead of text");
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;

@@ -90,9 +90,11 @@ int ExitCodeOf(const Error& error) {
 
 int Serve(const v1::ServerConfig& config, const StartOptions& start) {
   SetLogLevel(LevelNamed(config.log_level()));
+  const server::ServerOptions options = server::ServerOptionsFrom(config);
+  if (const Status can = server::Server::CheckCanListen(options); !can)
+    return Complain(can.error(), kExitCannotListen);
   auto service = MakeService(config, start);
   if (!service) return Complain(service.error(), ExitCodeOf(service.error()));
-  const server::ServerOptions options = server::ServerOptionsFrom(config);
   auto server = server::Server::Make(options, **service);
   if (!server) return Complain(server.error(), kExitCannotListen);
   fmt::print("listening on {} port {}\n", options.address, (*server)->port());
@@ -129,7 +131,10 @@ int RunServe(int argc, char** argv) {
   for (char** entry = environ; *entry != nullptr; ++entry)
     command.sources.environment.emplace_back(*entry);
   const auto configuration = server::LoadConfiguration(command.sources);
-  if (!configuration) return Complain(configuration.error(), kExitUsage);
+  if (!configuration) {
+    const bool address = configuration.error().code() == ErrorCode::kPermissionDenied;
+    return Complain(configuration.error(), address ? kExitCannotListen : kExitUsage);
+  }
   if (command.check_config) {
     PrintConfiguration(*configuration);
     return kExitOk;

@@ -31,10 +31,7 @@ constexpr microseconds kIdleWait{200'000};
 constexpr size_t kInboxItemsMax = size_t{1} << 20;
 constexpr uint32_t kQueueRetryMs = 100;
 
-Status CheckOptions(const EngineOptions& options, const EngineInputs& inputs) {
-  if (inputs.model == nullptr || inputs.tokenizer == nullptr || inputs.kernels == nullptr ||
-      inputs.log == nullptr || inputs.pages == nullptr)
-    return Fail(ErrorCode::kInvalidArgument, "engine: an input is missing");
+Status CheckOptions(const EngineOptions& options) {
   if (options.step_ms < 1 || options.running_max < 1 || options.readers < 1 ||
       options.threads < 1 || options.batch_max < 1 || options.batch_max > model::kRowsMax) {
     return Fail(ErrorCode::kInvalidArgument,
@@ -44,6 +41,13 @@ Status CheckOptions(const EngineOptions& options, const EngineInputs& inputs) {
                 options.batch_max, model::kRowsMax);
   }
   return {};
+}
+
+Result<std::unique_ptr<memory::PageCache>> MakeCache(const EngineOptions& options,
+                                                     const memory::MemoryLayout& layout) {
+  // A reader that folds keeps no pages; the cache then only counts.
+  const size_t group_bytes = std::max<size_t>(layout.group_bytes(), 1);
+  return memory::PageCache::Make({.group_bytes = group_bytes, .bytes_max = options.host_bytes_max});
 }
 
 // Ids that end an answer: the checkpoint's own and the chat template's.
@@ -358,19 +362,27 @@ void Engine::Core::Finish() {
 Engine::Engine(std::unique_ptr<Core> core) : core_(std::move(core)) {}
 Engine::~Engine() { core_->Stop(StopMode::kFinish); }
 
+Status Engine::Check(const EngineOptions& options, const model::Tokenizer& tokenizer,
+                     const memory::MemoryLayout& layout) {
+  MNEME_TRY(CheckOptions(options));
+  MNEME_TRY(model::ChatTemplate::Make(tokenizer));
+  MNEME_TRY(MakeCache(options, layout));
+  return {};
+}
+
 Result<std::unique_ptr<Engine>> Engine::Make(const EngineOptions& options,
                                              const EngineInputs& inputs) {
-  MNEME_TRY(CheckOptions(options, inputs));
+  MNEME_CHECK(inputs.model != nullptr && inputs.tokenizer != nullptr && inputs.kernels != nullptr &&
+                  inputs.log != nullptr && inputs.pages != nullptr,
+              "an input is missing");
+  MNEME_TRY(CheckOptions(options));
   auto chat = model::ChatTemplate::Make(*inputs.tokenizer);
   MNEME_TRY(chat);
   const auto orphans = memory::RemoveOrphans(*inputs.log, *inputs.pages);
   MNEME_TRY(orphans);
   auto stream = inputs.kernels->make_stream(options.threads);
   MNEME_TRY(stream);
-  // A reader that folds keeps no pages; the cache then only counts.
-  const size_t group_bytes = std::max<size_t>(inputs.model->layout().group_bytes(), 1);
-  auto cache =
-      memory::PageCache::Make({.group_bytes = group_bytes, .bytes_max = options.host_bytes_max});
+  auto cache = MakeCache(options, inputs.model->layout());
   MNEME_TRY(cache);
   auto core = std::make_unique<Core>(options, inputs, std::move(*stream), std::move(*cache),
                                      std::move(*chat));

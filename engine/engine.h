@@ -27,9 +27,14 @@ enum class StopMode : uint8_t {
 
 class Engine : public Service {
  public:
+  // What Make would refuse of these, before the model is loaded and the store is touched.
+  // kInvalidArgument  an option is out of range, the cap holds no page group, or the tokenizer
+  //                   cannot write the chat template
+  static Status Check(const EngineOptions& options, const model::Tokenizer& tokenizer,
+                      const memory::MemoryLayout& layout);
+
   // Removes from the page store what belongs to no committed turn, then starts.
-  // kInvalidArgument  an option is out of range, or the cap holds no page group; and the errors of
-  //                   the stores and the backend
+  // Errors: as Check, and those of the stores and the backend
   static Result<std::unique_ptr<Engine>> Make(const EngineOptions& options,
                                               const EngineInputs& inputs);
   ~Engine() override;

@@ -13,6 +13,8 @@ namespace mneme::engine {
 
 inline constexpr size_t kSessionNameBytesMax = 128;
 inline constexpr size_t kIdempotencyKeyBytesMax = 64;
+inline constexpr float kTemperatureMax = 100.0f;
+inline constexpr float kRepetitionPenaltyMax = 100.0f;
 inline constexpr int kStopStringsMax = 8;
 inline constexpr size_t kStopStringBytesMax = 128;
 inline constexpr uint32_t kPageItemsMax = 1000;      // turns or sessions in one answer

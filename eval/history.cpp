@@ -17,6 +17,16 @@ constexpr size_t kFactTokensMin = 60;
 
 }  // namespace
 
+Status CheckHistory(const HistoryOptions& options) {
+  const auto facts = static_cast<size_t>(options.facts);
+  if (options.facts >= 1 && options.corrected >= 0 && options.corrected <= options.facts &&
+      options.tokens >= (facts + static_cast<size_t>(options.corrected)) * kFactTokensMin)
+    return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "a history of {} tokens has no room for {} facts, {} of them corrected",
+              options.tokens, options.facts, options.corrected);
+}
+
 HistoryWriter::HistoryWriter(const Corpus& corpus, const model::Tokenizer& tokenizer,
                              const model::ChatTemplate& chat, uint64_t seed)
     : corpus_(corpus),
@@ -26,13 +36,8 @@ HistoryWriter::HistoryWriter(const Corpus& corpus, const model::Tokenizer& token
       phrases_(corpus, random_) {}
 
 Result<History> HistoryWriter::Write(const HistoryOptions& options) {
+  MNEME_TRY(CheckHistory(options));
   const auto facts = static_cast<size_t>(options.facts);
-  if (options.facts < 1 || options.corrected > options.facts ||
-      options.tokens < (facts + static_cast<size_t>(options.corrected)) * kFactTokensMin) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "a history of {} tokens has no room for {} facts, {} of them corrected",
-                options.tokens, options.facts, options.corrected);
-  }
   const std::vector<Key> keys = Keys(facts + static_cast<size_t>(options.untold));
   std::vector<std::string> values;
   for (size_t fact = 0; fact < facts; ++fact) values.push_back(phrases_.Value(keys[fact]));

@@ -50,13 +50,16 @@ struct HistoryOptions {
   double last_depth = 0.95;
 };
 
+// kInvalidArgument when there is no room for the facts.
+Status CheckHistory(const HistoryOptions& options);
+
 class HistoryWriter {
  public:
   // All three must outlive it.
   HistoryWriter(const Corpus& corpus, const model::Tokenizer& tokenizer,
                 const model::ChatTemplate& chat, uint64_t seed);
 
-  // kInvalidArgument when there is no room for the facts.
+  // Errors: as CheckHistory
   Result<History> Write(const HistoryOptions& options);
 
   // The tokens of a question and of the prompt to answer it.

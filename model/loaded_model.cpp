@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/check.h"
 #include "model/memory_needs.h"
 
 namespace mneme::model {
@@ -26,13 +27,6 @@ std::vector<float> ToF32(const TensorView& tensor) {
         tensor.dtype == Dtype::kBf16 ? kernels::Bf16ToF32(bits) : kernels::F16ToF32(bits);
   }
   return values;
-}
-
-Status CheckReader(Reader reader, const RouterWeights& router) {
-  if (router.Offers(reader)) return {};
-  return Fail(ErrorCode::kInvalidArgument, "reader {}: the model folder has no {}; use {}",
-              NameOf(reader), reader == Reader::kHla ? "router.safetensors" : "mixing.safetensors",
-              NameOf(router.default_reader()));
 }
 
 // Index of `linear` in one of the layout's lists, or -1.
@@ -116,7 +110,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Make(
     const ModelConfig& config, const Weights& weights, const RouterWeights& router, Reader reader,
     Dtype page_dtype, const kernels::KernelTable& kernels,
     const std::function<void(int, int)>& progress) {
-  MNEME_TRY(CheckReader(reader, router));
+  MNEME_CHECK(router.Offers(reader), "reader {}", NameOf(reader));
   std::unique_ptr<LoadedModel> model(new LoadedModel());
   model->config_ = config;
   model->layout_ = LayoutOf(config, router, reader, page_dtype);

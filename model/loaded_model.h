@@ -3,6 +3,7 @@
 //
 // Owns:     everything; the checkpoint's files may be closed afterwards.
 // Threads:  read-only after Make.
+// Bugs:     a reader that the router file does not offer aborts (MNEME_CHECK).
 #pragma once
 
 #include <cstdint>
@@ -60,8 +61,7 @@ struct DecoderLayer {
 
 class LoadedModel {
  public:
-  // Packs `weights` for `kernels`. The reader must be one the router file allows: kInvalidArgument
-  // names what is missing.
+  // Packs `weights` for `kernels`, as `reader` wants them, which ModelFolder::ChooseReader allowed.
   // `progress`, where given, is called with parts done and parts in all.
   static Result<std::unique_ptr<LoadedModel>> Make(
       const ModelConfig& config, const Weights& weights, const RouterWeights& router,

@@ -10,25 +10,26 @@ constexpr int kSliceTokensMax = 256;
 
 }  // namespace
 
-Result<std::unique_ptr<LocalModel>> LocalModel::Load(const LocalModelOptions& options) {
-  auto folder = ModelFolder::Open(options.folder);
-  MNEME_TRY(folder);
-  auto reader = folder->ChooseReader(options.reader);
+Result<std::unique_ptr<LocalModel>> LocalModel::Load(const ModelFolder& folder,
+                                                     const LocalModelOptions& options) {
+  auto reader = folder.ChooseReader(options.reader);
   MNEME_TRY(reader);
-  MNEME_TRY(folder->CheckFitsMachine(*reader, options.page_dtype));
+  MNEME_TRY(folder.CheckFitsMachine(*reader, options.page_dtype));
   std::unique_ptr<LocalModel> local(new LocalModel());
   const kernels::KernelTable& kernels = kernels::CpuKernels();
-  auto model = LoadedModel::Make(folder->config(), folder->weights(), folder->router(), *reader,
-                                 options.page_dtype, kernels, options.progress);
-  MNEME_TRY(model);
-  local->model_ = std::move(*model);
+  const memory::MemoryLayout layout =
+      LayoutOf(folder.config(), folder.router(), *reader, options.page_dtype);
+  auto cache = memory::PageCache::Make(
+      {.group_bytes = layout.group_bytes(), .bytes_max = options.host_bytes_max});
+  MNEME_TRY(cache);
+  local->cache_ = std::move(*cache);
   auto stream = kernels.make_stream(options.threads);
   MNEME_TRY(stream);
   local->stream_ = std::move(*stream);
-  auto cache = memory::PageCache::Make(
-      {.group_bytes = local->model_->layout().group_bytes(), .bytes_max = options.host_bytes_max});
-  MNEME_TRY(cache);
-  local->cache_ = std::move(*cache);
+  auto model = LoadedModel::Make(folder.config(), folder.weights(), folder.router(), *reader,
+                                 options.page_dtype, kernels, options.progress);
+  MNEME_TRY(model);
+  local->model_ = std::move(*model);
   local->step_ = std::make_unique<Step>(*local->model_, kernels, *local->stream_, *local->cache_,
                                         nullptr, options.batch_max);
   return local;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -25,7 +24,6 @@
 namespace mneme::model {
 
 struct LocalModelOptions {
-  std::filesystem::path folder;
   std::string reader;  // native, mhla or hla; empty: the folder's own choice
   kernels::Dtype page_dtype = kernels::Dtype::kF16;
   int threads = 1;
@@ -37,8 +35,11 @@ struct LocalModelOptions {
 
 class LocalModel {
  public:
-  // Errors: as ModelFolder; kResourceExhausted where the model does not fit into the machine.
-  static Result<std::unique_ptr<LocalModel>> Load(const LocalModelOptions& options);
+  // What can be refused is refused before anything is packed:
+  // kInvalidArgument    the folder has no such reader, or the cap holds no page group
+  // kResourceExhausted  the model does not fit into the machine
+  static Result<std::unique_ptr<LocalModel>> Load(const ModelFolder& folder,
+                                                  const LocalModelOptions& options);
 
   const LoadedModel& model() const { return *model_; }
   Step& step() { return *step_; }

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "base/bytes.h"
+#include "server/listener.h"
 
 namespace mneme::server {
 namespace {
@@ -284,7 +285,17 @@ Status CheckRange(const Configuration& loaded, std::string_view path, uint64_t m
   return {};
 }
 
+Status CheckAddress(const Configuration& loaded) {
+  const auto address = LoopbackAddress(loaded.config.listen().address());
+  if (address) return {};
+  for (const ConfigValue& value : loaded.values) {
+    if (value.path == "listen.address") return Fail(Error(address.error()).Within(value.origin));
+  }
+  return Fail(address.error());
+}
+
 Status Check(const Configuration& loaded) {
+  MNEME_TRY(CheckAddress(loaded));
   MNEME_TRY(CheckOneOf(loaded, "reader", {"", "hla", "mhla", "native"}));
   MNEME_TRY(CheckOneOf(loaded, "memory.page_dtype", {"f16", "f32"}));
   MNEME_TRY(CheckOneOf(loaded, "log_level", {"debug", "info", "warning", "error"}));

@@ -8,6 +8,7 @@
 // Errors:   kInvalidArgument  an unknown key or a value that does not fit, naming file and line,
 // the
 //                             variable or the flag
+//           kPermissionDenied the address to listen on is not of this machine
 //           kNotFound         the file is not there
 #pragma once
 

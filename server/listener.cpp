@@ -41,6 +41,25 @@ void SetKeepAlive(tcp::socket& socket) {
   socket.set_option(Probes(3), ignored);
 }
 
+tl::unexpected<Error> CannotListen(const std::string& address, uint16_t port,
+                                   const boost::system::error_code& error) {
+  return Fail(ErrorCode::kUnavailable, "listen on {} port {}: {}; is another server running?",
+              address, port, error.message());
+}
+
+// A bound socket refuses clients until it listens.
+Status Bind(tcp::acceptor& acceptor, const std::string& address, uint16_t port) {
+  const Result<net::ip::address> loopback = LoopbackAddress(address);
+  MNEME_TRY(loopback);
+  const tcp::endpoint endpoint(*loopback, port);
+  boost::system::error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(net::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (error) return CannotListen(address, port, error);
+  return {};
+}
+
 }  // namespace
 
 Result<net::ip::address> LoopbackAddress(const std::string& address) {
@@ -58,6 +77,12 @@ Result<net::ip::address> LoopbackAddress(const std::string& address) {
                 address);
   }
   return parsed;
+}
+
+Status CheckCanListen(const std::string& address, uint16_t port) {
+  net::io_context io;
+  tcp::acceptor acceptor(io);
+  return Bind(acceptor, address, port);
 }
 
 uint32_t ConnectionsAllowed(uint32_t wanted) {
@@ -80,20 +105,12 @@ uint32_t ConnectionsAllowed(uint32_t wanted) {
 Result<std::shared_ptr<Listener>> Listener::Make(net::io_context& io, const std::string& address,
                                                  uint16_t port, uint32_t connections_max,
                                                  House& house) {
-  const Result<net::ip::address> loopback = LoopbackAddress(address);
-  if (!loopback) return Fail(loopback.error());
   auto listener = std::make_shared<Listener>(io, connections_max, house);
   tcp::acceptor& acceptor = listener->acceptor_;
-  const tcp::endpoint endpoint(*loopback, port);
+  MNEME_TRY(Bind(acceptor, address, port));
   boost::system::error_code error;
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(net::socket_base::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
-  if (error) {
-    return Fail(ErrorCode::kUnavailable, "listen on {} port {}: {}; is another server running?",
-                address, port, error.message());
-  }
+  acceptor.listen(net::socket_base::max_listen_connections, error);
+  if (error) return CannotListen(address, port, error);
   listener->port_ = acceptor.local_endpoint(error).port();
   return listener;
 }

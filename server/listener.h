@@ -22,6 +22,10 @@ namespace mneme::server {
 // The address to bind; only loopback ones are.
 Result<net::ip::address> LoopbackAddress(const std::string& address);
 
+// Whether this address and port can be bound just now; gives them back at once. Errors as
+// Server::Make.
+Status CheckCanListen(const std::string& address, uint16_t port);
+
 // At most `wanted`, leaving descriptors for the stores; raises the process's soft limit first.
 uint32_t ConnectionsAllowed(uint32_t wanted);
 

@@ -64,6 +64,10 @@ struct Server::Parts {
 
 Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
+Status Server::CheckCanListen(const ServerOptions& options) {
+  return server::CheckCanListen(options.address, options.port);
+}
+
 Result<std::unique_ptr<Server>> Server::Make(const ServerOptions& options, engine::Service& service,
                                              Clock& clock) {
   auto parts = std::make_unique<Parts>(options, service, clock);

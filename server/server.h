@@ -55,6 +55,10 @@ enum class DrainEnd : uint8_t {
 
 class Server {
  public:
+  // What Make would say of address and port, before anything is loaded for it. Binds, and gives
+  // back at once.
+  static Status CheckCanListen(const ServerOptions& options);
+
   static Result<std::unique_ptr<Server>> Make(const ServerOptions& options,
                                               engine::Service& service, Clock& clock = RealClock());
   // Cuts what is left.

@@ -11,11 +11,12 @@ class RetrievalTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::filesystem::path root(MNEME_SOURCE_DIR);
-    auto model = model::LocalModel::Load(
-        {.folder = root / "checkpoints/demo", .reader = "hla", .threads = 2, .progress = {}});
+    const auto folder = model::ModelFolder::Open(root / "checkpoints/demo");
+    ASSERT_TRUE(folder) << folder.error().message();
+    auto model = model::LocalModel::Load(*folder, {.reader = "hla", .threads = 2, .progress = {}});
     ASSERT_TRUE(model) << model.error().message();
     model_ = std::move(*model);
-    auto tokenizer = model::Tokenizer::Load((root / "checkpoints/demo/tokenizer.json").string());
+    auto tokenizer = folder->OpenTokenizer();
     ASSERT_TRUE(tokenizer) << tokenizer.error().message();
     tokenizer_ = std::make_unique<model::Tokenizer>(std::move(*tokenizer));
     auto corpus = Corpus::Load(root / "eval/corpus/train");

@@ -44,12 +44,13 @@ class Golden {
   // `numbers` is the file with what the other implementation computes.
   void Load(const std::string& folder, const std::string& numbers, const char* reader,
             Dtype page_dtype, int threads) {
-    auto model = LocalModel::Load({.folder = FolderOf(folder),
-                                   .reader = reader,
-                                   .page_dtype = page_dtype,
-                                   .threads = threads,
-                                   .batch_max = 16,
-                                   .progress = {}});
+    const auto opened = ModelFolder::Open(FolderOf(folder));
+    ASSERT_TRUE(opened) << opened.error().message();
+    auto model = LocalModel::Load(*opened, {.reader = reader,
+                                            .page_dtype = page_dtype,
+                                            .threads = threads,
+                                            .batch_max = 16,
+                                            .progress = {}});
     ASSERT_TRUE(model) << model.error().message();
     model_ = std::move(*model);
     auto file = WeightFile::Open(FolderOf(folder) / numbers);

@@ -1,0 +1,142 @@
+// What can be refused cheaply is refused before a model is loaded and before anything is made or
+// removed on disk: each command line is wrong in one way, and both are looked for.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "memory/file_descriptor.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
+
+namespace mneme {
+namespace {
+
+using support::Process;
+
+const std::string kDemo = std::string(MNEME_SOURCE_DIR) + "/checkpoints/demo";
+const std::string kCorpus = std::string(MNEME_SOURCE_DIR) + "/eval/corpus";
+
+constexpr auto kReplace =
+    std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing;
+
+struct Refusal {
+  std::vector<std::string> arguments;
+  int exit_code = 0;
+  std::string says;
+};
+
+class RefusalProcessTest : public ::testing::Test {
+ protected:
+  void Expect(Refusal refusal) {
+    const std::string line = ::testing::PrintToString(refusal.arguments);
+    refusal.arguments.insert(refusal.arguments.begin(), MNEME);
+    Process process({.arguments = refusal.arguments});
+    EXPECT_EQ(process.Wait(), refusal.exit_code) << line;
+    const std::string errors = process.Errors();
+    EXPECT_NE(errors.find(refusal.says), std::string::npos) << line << "\n" << errors;
+    EXPECT_EQ(errors.find("loading"), std::string::npos) << line << "\n" << errors;
+    EXPECT_FALSE(std::filesystem::exists(store_)) << line;
+  }
+
+  void ExpectServe(std::vector<std::string> more, int exit_code, const std::string& says) {
+    std::vector<std::string> arguments = {"serve", "--store", store_};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Expect({.arguments = arguments, .exit_code = exit_code, .says = says});
+  }
+
+  const support::TempFolder temp_;
+  const std::string store_ = temp_ / "store";
+};
+
+TEST_F(RefusalProcessTest, ServeRefusesItsConfiguration) {
+  ExpectServe({"--model", kDemo, "--address", "0.0.0.0"}, 6, "flag --listen.address: listen");
+  ExpectServe({"--model", kDemo, "--address", "here"}, 2, "cannot be read");
+  ExpectServe({"--model", kDemo, "--memory.page_dtype", "f64"}, 2, "f16, f32");
+}
+
+TEST_F(RefusalProcessTest, ServeRefusesAModelThatCannotBeServed) {
+  ExpectServe({"--model", temp_ / "none"}, 3, "no such folder");
+  ExpectServe({"--model", kDemo, "--reader", "mhla"}, 1, "has no mixing.safetensors");
+  ExpectServe({"--model", kDemo, "--memory.host_bytes_max", "1KiB"}, 1, "holds no page group");
+  const std::string damaged = temp_ / "damaged";
+  std::filesystem::copy(kDemo, damaged);
+  std::filesystem::resize_file(damaged + "/model-00002-of-00002.safetensors", 5000);
+  ExpectServe({"--model", damaged}, 1, "model-00002-of-00002.safetensors");
+  std::filesystem::copy(kDemo, damaged, kReplace);
+  std::filesystem::remove(damaged + "/tokenizer.json");
+  ExpectServe({"--model", damaged}, 3, "tokenizer.json");
+}
+
+TEST_F(RefusalProcessTest, ServeRefusesAPortThatIsTaken) {
+  const memory::FileDescriptor taken(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(bind(taken.number(), generic, length), 0);
+  ASSERT_EQ(listen(taken.number(), 1), 0);
+  ASSERT_EQ(getsockname(taken.number(), generic, &length), 0);
+  ExpectServe({"--model", kDemo, "--port", std::to_string(ntohs(address.sin_port))}, 6,
+              "is another server running?");
+}
+
+TEST_F(RefusalProcessTest, ServeRefusesAStoreInUseBeforeItLoads) {
+  std::filesystem::create_directory(temp_ / "held");
+  const memory::FileDescriptor held(open((temp_ / "held").c_str(), O_RDONLY | O_DIRECTORY));
+  ASSERT_EQ(flock(held.number(), LOCK_EX | LOCK_NB), 0);
+  Expect({.arguments = {"serve", "--model", kDemo, "--store", temp_ / "held", "--port",
+                        std::to_string(support::FreePort())},
+          .exit_code = 5,
+          .says = "is in use"});
+}
+
+TEST_F(RefusalProcessTest, RunRefusesPromptReaderAndSampling) {
+  Expect({{"run", "--model", kDemo, "--prompt-file", temp_ / "none"}, 3, "cannot be read"});
+  Expect({{"run", "--model", kDemo, "--prompt", ""}, 1, "the prompt is empty"});
+  Expect({{"run", "--model", kDemo, "--prompt", "a", "--reader", "mhla"}, 1, "has no mixing"});
+  Expect({{"run", "--model", kDemo, "--prompt", "a", "--top-p", "2"}, 2, "--top-p"});
+  Expect({{"run", "--model", kDemo, "--prompt", "a", "--temperature", "-1"}, 2, "--temperature"});
+}
+
+TEST_F(RefusalProcessTest, EvalRefusesCorpusAndHistory) {
+  const std::string half = temp_ / "half";
+  std::filesystem::create_directory(half);
+  std::filesystem::create_directory_symlink(kCorpus + "/train", half + "/train");
+  Expect({{"eval", "retrieval", "--model", kDemo, "--corpus", half}, 3, "held_out"});
+  Expect({{"eval", "retrieval", "--model", kDemo, "--corpus", kCorpus, "--tokens", "1024",
+           "--facts", "100"},
+          1,
+          "has no room for 100 facts"});
+  Expect({{"eval", "retrieval", "--model", kDemo, "--corpus", kCorpus, "--corrected", "-1"},
+          2,
+          "--corrected"});
+}
+
+TEST_F(RefusalProcessTest, BenchRefusesAReaderThatIsNotThere) {
+  Expect({{"bench", "--model", kDemo, "--reader", "mhla"}, 1, "has no mixing"});
+}
+
+TEST_F(RefusalProcessTest, ChatRefusesSamplingOutOfRangeBeforeItOpensASession) {
+  Expect({{"chat", "a", "--temperature", "900"}, 2, "--temperature"});
+  Expect({{"chat", "a", "--repetition-penalty", "900"}, 2, "--repetition-penalty"});
+}
+
+TEST_F(RefusalProcessTest, DemoEmptiesNoFolderButADemos) {
+  const std::string mine = temp_ / "mine";
+  std::filesystem::create_directory(mine);
+  std::ofstream(mine + "/thesis.txt") << "years of work";
+  Expect({{"demo", "--model", kDemo, "--corpus", kCorpus, "--tokens", "4096", "--store", mine},
+          1,
+          "holds what no demo wrote"});
+  EXPECT_TRUE(std::filesystem::exists(mine + "/thesis.txt"));
+}
+
+}  // namespace
+}  // namespace mneme
