@@ -81,12 +81,13 @@ class Engine::Core {
   const std::string& identity() const { return identity_; }
 
  private:
-  using Item = std::variant<std::shared_ptr<Call>, LogAnswer, memory::SaveReceipt>;
+  using Item = std::variant<std::shared_ptr<Call>, LogAnswer, EncodedInput, memory::SaveReceipt>;
 
   void Run();
   void Take(std::vector<Item> items);
   void Dispatch(std::shared_ptr<Call> call);
   void Commit(memory::LogEntry entry, Parts::Answered answered);
+  void Encode(std::shared_ptr<const Call> call, model::LogEnd end, Parts::Encoded encoded);
   void Deliver(Item item);
   // What one round ordered goes to the log thread together: a turn and the nodes of its chunks are
   // one commit, so that no kill comes between them.
@@ -121,10 +122,12 @@ class Engine::Core {
   SessionReader reader_;
 
   std::unordered_map<uint64_t, Parts::Answered> answered_;  // by ticket
+  std::unordered_map<uint64_t, Parts::Encoded> encoded_;    // by ticket
   std::vector<TurnLog::Entry> orders_;
   uint64_t next_ticket_ = 1;
   int64_t retry_at_us_ = 0;
   TurnLog turn_log_;
+  InputEncoder encoder_;
   std::thread thread_;
   bool stopped_ = false;
 };
@@ -147,27 +150,34 @@ Engine::Core::Core(const EngineOptions& options, const EngineInputs& inputs,
       mover_(inputs.model->layout(), *inputs.pages, {.readers = options.readers}, clock_,
              [this](memory::SaveReceipt receipt) { Deliver(std::move(receipt)); }),
       step_(*inputs.model, *inputs.kernels, *stream_, *cache_, &mover_, options.batch_max),
-      parts_{.options = options_,
-             .inputs = inputs_,
-             .layout = inputs.model->layout(),
-             .identity = identity_,
-             .clock = clock_,
-             .cache = *cache_,
-             .mover = mover_,
-             .step = step_,
-             .sessions = sessions_,
-             .counters = {},
-             .end_ids = EndIds(inputs),
-             .commit =
-                 [this](memory::LogEntry entry, Parts::Answered answered) {
-                   Commit(std::move(entry), std::move(answered));
-                 }},
+      parts_{
+          .options = options_,
+          .inputs = inputs_,
+          .layout = inputs.model->layout(),
+          .identity = identity_,
+          .clock = clock_,
+          .cache = *cache_,
+          .mover = mover_,
+          .step = step_,
+          .sessions = sessions_,
+          .counters = {},
+          .end_ids = EndIds(inputs),
+          .commit =
+              [this](memory::LogEntry entry, Parts::Answered answered) {
+                Commit(std::move(entry), std::move(answered));
+              },
+          .encode =
+              [this](std::shared_ptr<const Call> call, model::LogEnd end, Parts::Encoded encoded) {
+                Encode(std::move(call), end, std::move(encoded));
+              }},
       keeper_(parts_),
       admission_(parts_, keeper_),
       writer_(parts_, keeper_, admission_, chat_),
       scheduler_(parts_, keeper_, admission_, writer_),
       reader_(parts_, scheduler_, admission_),
-      turn_log_(*inputs.log, clock_, [this](LogAnswer answer) { Deliver(std::move(answer)); }) {}
+      turn_log_(*inputs.log, clock_, [this](LogAnswer answer) { Deliver(std::move(answer)); }),
+      encoder_(*inputs.tokenizer, chat_, inputs.model->config().vocab,
+               [this](EncodedInput input) { Deliver(std::move(input)); }) {}
 
 void Engine::Core::Deliver(Item item) {
   // Only a closed inbox refuses, and then nobody waits for it any more.
@@ -178,6 +188,13 @@ void Engine::Core::Commit(memory::LogEntry entry, Parts::Answered answered) {
   const uint64_t ticket = next_ticket_++;
   answered_.emplace(ticket, std::move(answered));
   orders_.push_back({.ticket = ticket, .entry = std::move(entry)});
+}
+
+void Engine::Core::Encode(std::shared_ptr<const Call> call, model::LogEnd end,
+                          Parts::Encoded encoded) {
+  const uint64_t ticket = next_ticket_++;
+  encoded_.emplace(ticket, std::move(encoded));
+  encoder_.Encode({.ticket = ticket, .call = std::move(call), .end = end});
 }
 
 void Engine::Core::SendOrders() {
@@ -254,11 +271,13 @@ void Engine::Core::Take(std::vector<Item> items) {
       calls_.emplace_back(*call);
       Dispatch(std::move(*call));
     } else if (auto* answer = std::get_if<LogAnswer>(&item)) {
-      const auto found = answered_.find(answer->ticket);
-      MNEME_CHECK(found != answered_.end(), "ticket {}", answer->ticket);
-      const Parts::Answered answered = std::move(found->second);
-      answered_.erase(found);
-      answered(std::move(answer->result));
+      const auto waiting = answered_.extract(answer->ticket);
+      MNEME_CHECK(!waiting.empty(), "ticket {}", answer->ticket);
+      waiting.mapped()(std::move(answer->result));
+    } else if (auto* encoded = std::get_if<EncodedInput>(&item)) {
+      const auto waiting = encoded_.extract(encoded->ticket);
+      MNEME_CHECK(!waiting.empty(), "ticket {}", encoded->ticket);
+      waiting.mapped()(std::move(encoded->input));
     } else {
       keeper_.OnSaved(std::get<memory::SaveReceipt>(item));
     }
@@ -322,6 +341,7 @@ void Engine::Core::Stop(StopMode mode) {
   draining_.store(true);
   stop_.store(true);
   if (thread_.joinable()) thread_.join();
+  encoder_.Stop();
   if (mode == StopMode::kFinish) Finish();
   mover_.Stop(/*drain=*/mode == StopMode::kFinish);
   turn_log_.Stop(/*drain=*/mode == StopMode::kFinish);

@@ -2,9 +2,10 @@
 // behind it: what the server calls a Service.
 //
 //   calls -> inbox -> engine thread -> events
-//                      |  ^      |  ^
-//                      v  |      v  |
-//                  log thread   mover thread, readers
+//                      |  ^      |  ^      |  ^
+//                      v  |      v  |      v  |
+//                  log thread   mover,    encoder
+//                               readers
 //
 // Owns:     its threads, sessions, page cache, step. Its inputs outlive it.
 // Threads:  Submit, Health and Drain from any; Make, Stop and the destructor from one.

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "engine/identity.h"
+#include "engine/input_encoder.h"
 #include "engine/session_table.h"
 #include "engine/turn_log.h"
 #include "memory/page_cache.h"
@@ -64,6 +65,7 @@ struct EngineCounters {
 
 struct Parts {
   using Answered = std::function<void(Result<memory::Committed>)>;
+  using Encoded = std::function<void(Result<TurnInput>)>;
 
   const EngineOptions& options;
   const EngineInputs& inputs;
@@ -79,6 +81,9 @@ struct Parts {
 
   // Gives the entry to the log thread; `answered` runs on the engine thread.
   std::function<void(memory::LogEntry, Answered)> commit;
+
+  // Gives the request to the encoder's thread; `encoded` runs on the engine thread.
+  std::function<void(std::shared_ptr<const Call>, model::LogEnd, Encoded)> encode;
 
   // Counts what may have made room: a chunk was saved, a session parked.
   uint64_t room_changes = 1;

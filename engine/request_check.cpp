@@ -79,8 +79,8 @@ Status CheckGenerate(const v1::GenerateRequest& request, uint32_t generated_toke
   MNEME_TRY(CheckRange("temperature", sampling.temperature(), 0.0f, kTemperatureMax));
   MNEME_TRY(CheckRange("top_p", sampling.top_p(), 0.0f, 1.0f));
   MNEME_TRY(CheckRange("min_p", sampling.min_p(), 0.0f, 1.0f));
-  MNEME_TRY(CheckRange("repetition_penalty", sampling.repetition_penalty(), 0.0f,
-                       kRepetitionPenaltyMax));
+  MNEME_TRY(
+      CheckRange("repetition_penalty", sampling.repetition_penalty(), 0.0f, kRepetitionPenaltyMax));
   if (request.stop_size() > kStopStringsMax)
     return Invalid("stop has {} strings; the most is {}", request.stop_size(), kStopStringsMax);
   for (const std::string& stop : request.stop()) {

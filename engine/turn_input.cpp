@@ -89,23 +89,7 @@ Status AddMessages(const v1::Messages& input, const model::ChatTemplate& chat, m
   return {};
 }
 
-}  // namespace
-
-Result<model::LogEnd> EndOfLog(Session& session, const model::Tokenizer& tokenizer,
-                               const model::ChatTemplate& chat) {
-  const uint64_t position = session.head.position();
-  const auto start = tokenizer.IdOf("<|im_start|>");
-  const auto stop = tokenizer.IdOf("<|im_end|>");
-  for (uint64_t count = std::min(kTailTokens, position);;
-       count = std::min({count * 8, kTailTokensMax, position})) {
-    const auto tail = session.Collect(position - count, count);
-    MNEME_TRY(tail);
-    const bool decided = std::any_of(tail->begin(), tail->end(),
-                                     [&](int32_t id) { return id == start || id == stop; });
-    if (decided || count == position || count >= kTailTokensMax) return chat.EndOf(*tail);
-  }
-}
-
+// `end` is how what precedes it ends, and becomes how it ends itself.
 Status AddInput(const v1::Input& input, const model::Tokenizer& tokenizer,
                 const model::ChatTemplate& chat, model::LogEnd* end, TurnInput* turn) {
   if (input.has_messages()) return AddMessages(input.messages(), chat, end, turn);
@@ -129,13 +113,43 @@ Status AddInput(const v1::Input& input, const model::Tokenizer& tokenizer,
   return {};
 }
 
-Status AddGenerationPrompt(bool thinking, const model::ChatTemplate& chat, model::LogEnd end,
-                           TurnInput* turn) {
-  const auto ids = chat.GenerationPrompt(end, thinking);
-  MNEME_TRY(ids);
-  turn->ids.insert(turn->ids.end(), ids->begin(), ids->end());
-  turn->chat = true;
-  return {};
+}  // namespace
+
+Result<model::LogEnd> EndOfLog(Session& session, const model::Tokenizer& tokenizer,
+                               const model::ChatTemplate& chat) {
+  const uint64_t position = session.head.position();
+  const auto start = tokenizer.IdOf("<|im_start|>");
+  const auto stop = tokenizer.IdOf("<|im_end|>");
+  for (uint64_t count = std::min(kTailTokens, position);;
+       count = std::min({count * 8, kTailTokensMax, position})) {
+    const auto tail = session.Collect(position - count, count);
+    MNEME_TRY(tail);
+    const bool decided = std::any_of(tail->begin(), tail->end(),
+                                     [&](int32_t id) { return id == start || id == stop; });
+    if (decided || count == position || count >= kTailTokensMax) return chat.EndOf(*tail);
+  }
+}
+
+Result<TurnInput> EncodeInput(const v1::Request& request, model::LogEnd end,
+                              const model::Tokenizer& tokenizer, const model::ChatTemplate& chat,
+                              int32_t vocab) {
+  TurnInput turn;
+  const bool generates = request.has_generate();
+  const bool has_input = generates ? request.generate().has_input() : request.append().has_input();
+  const v1::Input& input = generates ? request.generate().input() : request.append().input();
+  if (has_input) MNEME_TRY(AddInput(input, tokenizer, chat, &end, &turn));
+  if (generates && request.generate().prompt_form() != v1::PROMPT_FORM_RAW) {
+    const auto prompt = chat.GenerationPrompt(end, request.generate().thinking());
+    MNEME_TRY(prompt);
+    turn.ids.insert(turn.ids.end(), prompt->begin(), prompt->end());
+    turn.chat = true;
+  }
+  for (const int32_t id : turn.ids) {
+    if (id < 0 || id >= vocab)
+      return Fail(ErrorCode::kInvalidArgument, "token id {}: the model's vocabulary has {}", id,
+                  vocab);
+  }
+  return turn;
 }
 
 }  // namespace mneme::engine

@@ -1,7 +1,7 @@
 // TurnInput makes of what a client sends the tokens that are logged: messages through the chat
 // template, text through the tokenizer, ids as they are.
 //
-// Threads:  engine thread only.
+// Threads:  EndOfLog engine thread only; EncodeInput any.
 // Errors:   kInvalidArgument  what is no text, no conversation or no id of the vocabulary
 //           too_large         more text than the tokenizer takes
 #pragma once
@@ -32,13 +32,10 @@ struct TurnInput {
 Result<model::LogEnd> EndOfLog(Session& session, const model::Tokenizer& tokenizer,
                                const model::ChatTemplate& chat);
 
-// Appends the tokens of `input` to `turn`; `end` is how what precedes it ends, and becomes how it
-// ends itself.
-Status AddInput(const v1::Input& input, const model::Tokenizer& tokenizer,
-                const model::ChatTemplate& chat, model::LogEnd* end, TurnInput* turn);
-
-// Appends the tokens after which the model answers.
-Status AddGenerationPrompt(bool thinking, const model::ChatTemplate& chat, model::LogEnd end,
-                           TurnInput* turn);
+// What an append or a generate brings to a log that ends with `end`: its input, and for a generate
+// the tokens after which the model answers. `vocab` is the model's.
+Result<TurnInput> EncodeInput(const v1::Request& request, model::LogEnd end,
+                              const model::Tokenizer& tokenizer, const model::ChatTemplate& chat,
+                              int32_t vocab);
 
 }  // namespace mneme::engine

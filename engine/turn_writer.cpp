@@ -12,24 +12,6 @@ namespace {
 
 constexpr uint32_t kBusyRetryMs = 200;
 
-template <typename Request>
-Result<TurnInput> InputOf(const Request& request, Session& session, const Parts& parts,
-                          const model::ChatTemplate& chat, bool prompt, bool thinking) {
-  auto end = EndOfLog(session, parts.tokenizer(), chat);
-  MNEME_TRY(end);
-  TurnInput input;
-  if (request.has_input())
-    MNEME_TRY(AddInput(request.input(), parts.tokenizer(), chat, &*end, &input));
-  if (prompt) MNEME_TRY(AddGenerationPrompt(thinking, chat, *end, &input));
-  const int32_t vocab = parts.inputs.model->config().vocab;
-  for (const int32_t id : input.ids) {
-    if (id < 0 || id >= vocab)
-      return Fail(ErrorCode::kInvalidArgument, "token id {}: the model's vocabulary has {}", id,
-                  vocab);
-  }
-  return input;
-}
-
 void FillRecord(const TurnInput& input, int64_t wall_us, v1::TurnRecord* record) {
   record->set_wall_us(static_cast<uint64_t>(wall_us));
   if (input.chat) record->set_chat_template(std::string(kChatTemplateName));
@@ -139,30 +121,76 @@ Session* TurnWriter::Begin(const std::shared_ptr<Call>& call, const Request& req
 
 void TurnWriter::Append(std::shared_ptr<Call> call) {
   const v1::AppendRequest& request = call->request().append();
-  Session* session = Begin(call, request);
-  if (session == nullptr) return;
-  auto input = InputOf(request, *session, parts_, chat_, /*prompt=*/false, /*thinking=*/false);
-  if (!input) return call->Fail(input.error());
-  if (const Status room = CheckRoom(*session, input->ids.size()); !room)
-    return call->Fail(room.error());
+  if (Session* session = Begin(call, request))
+    Encode(*session, std::move(call), WriteKind::kAppend, request);
+}
 
-  session->writing = std::make_unique<Writing>();
-  Writing& writing = *session->writing;
-  writing.call = std::move(call);
-  writing.kind = WriteKind::kAppend;
-  writing.stage = WriteStage::kCommitting;
+void TurnWriter::Generate(std::shared_ptr<Call> call) {
+  const v1::GenerateRequest& request = call->request().generate();
+  if (Session* session = Begin(call, request))
+    Encode(*session, std::move(call), WriteKind::kGenerate, request);
+}
+
+template <typename Request>
+void TurnWriter::Encode(Session& session, std::shared_ptr<Call> call, WriteKind kind,
+                        const Request& request) {
+  const auto end = EndOfLog(session, parts_.tokenizer(), chat_);
+  if (!end) return call->Fail(end.error());
+  session.writing = std::make_unique<Writing>();
+  Writing& writing = *session.writing;
+  writing.call = call;
+  writing.kind = kind;
+  writing.stage = WriteStage::kEncoding;
   writing.accepted_us = parts_.clock.MonotonicUs();
-  writing.append_tokens = input->ids.size();
   v1::TurnRecord& record = writing.record;
-  record.set_kind(v1::TURN_KIND_APPEND);
-  FillRecord(*input, parts_.clock.WallUs(), &record);
-  AddPart(input->ids, v1::TOKEN_ROLE_PROMPT, &record);
+  record.set_kind(kind == WriteKind::kAppend ? v1::TURN_KIND_APPEND : v1::TURN_KIND_GENERATE);
   if (!request.idempotency_key().empty()) {
     record.set_idempotency_key(request.idempotency_key());
     record.set_request_hash(RequestHash(request));
   }
   if (request.has_expected_head()) record.set_expected_head(request.expected_head().turn());
-  CommitAppend(*session);
+  if (request.input().ByteSizeLong() <= kInlineInputBytesMax) {
+    return OnEncoded(session, EncodeInput(call->request(), *end, parts_.tokenizer(), chat_,
+                                          parts_.inputs.model->config().vocab));
+  }
+  parts_.encode(call, *end, [this, id = session.id, call](Result<TurnInput> input) {
+    Session* still = parts_.sessions.Get(id);
+    // Cut off meanwhile, and perhaps another write has begun.
+    if (still == nullptr || still->writing == nullptr || still->writing->call != call) return;
+    OnEncoded(*still, std::move(input));
+  });
+}
+
+void TurnWriter::OnEncoded(Session& session, Result<TurnInput> input) {
+  const Status fits = input ? CheckEncoded(session, *input) : Status(Fail(input.error()));
+  if (!fits) {
+    const std::shared_ptr<Call> call = std::move(session.writing->call);
+    session.writing.reset();
+    admission_.Settle(session);
+    return call->Fail(fits.error());
+  }
+  FillRecord(*input, parts_.clock.WallUs(), &session.writing->record);
+  if (session.writing->kind == WriteKind::kAppend) return BeginAppend(session, *input);
+  BeginGeneration(session, std::move(*input));
+  admission_.Want(session);
+  admission_.Settle(session);
+}
+
+Status TurnWriter::CheckEncoded(const Session& session, const TurnInput& input) const {
+  const bool generates = session.writing->kind == WriteKind::kGenerate;
+  if (generates && session.head.position() + input.ids.size() == 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "session {}: there is nothing to go on from; give an input", session.name);
+  }
+  return CheckRoom(session, input.ids.size() + (generates ? 1 : 0));
+}
+
+void TurnWriter::BeginAppend(Session& session, const TurnInput& input) {
+  Writing& writing = *session.writing;
+  writing.stage = WriteStage::kCommitting;
+  writing.append_tokens = input.ids.size();
+  AddPart(input.ids, v1::TOKEN_ROLE_PROMPT, &writing.record);
+  CommitAppend(session);
 }
 
 void TurnWriter::CommitAppend(Session& session) {
@@ -202,33 +230,10 @@ void TurnWriter::OnAppended(SessionId id, Result<memory::Committed> result) {
   EndWriting(*session, /*committed=*/true);
 }
 
-void TurnWriter::Generate(std::shared_ptr<Call> call) {
-  const v1::GenerateRequest& request = call->request().generate();
-  Session* session = Begin(call, request);
-  if (session == nullptr) return;
-  const bool prompt = request.prompt_form() != v1::PROMPT_FORM_RAW;
-  auto input = InputOf(request, *session, parts_, chat_, prompt, request.thinking());
-  if (!input) return call->Fail(input.error());
-  if (session->head.position() + input->ids.size() == 0) {
-    return call->Fail(Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("session {}: there is nothing to go on from; give an input", session->name)));
-  }
-  if (const Status room = CheckRoom(*session, input->ids.size() + 1); !room)
-    return call->Fail(room.error());
-  session->writing = std::make_unique<Writing>();
-  session->writing->call = std::move(call);
-  BeginGeneration(*session, request, std::move(*input));
-  admission_.Want(*session);
-  admission_.Settle(*session);
-}
-
-void TurnWriter::BeginGeneration(Session& session, const v1::GenerateRequest& request,
-                                 TurnInput input) {
+void TurnWriter::BeginGeneration(Session& session, TurnInput input) {
   Writing& writing = *session.writing;
-  writing.kind = WriteKind::kGenerate;
+  const v1::GenerateRequest& request = writing.call->request().generate();
   writing.stage = WriteStage::kComputing;
-  writing.accepted_us = parts_.clock.MonotonicUs();
   writing.prompt = std::move(input.ids);
   writing.generation = std::make_unique<Generation>(
       parts_.tokenizer(), std::vector<std::string>(request.stop().begin(), request.stop().end()));
@@ -254,11 +259,7 @@ void TurnWriter::BeginGeneration(Session& session, const v1::GenerateRequest& re
                           generation.seen.end());
   }
 
-  v1::TurnRecord& record = writing.record;
-  record.set_kind(v1::TURN_KIND_GENERATE);
-  input.ids = {};
-  FillRecord(input, parts_.clock.WallUs(), &record);
-  v1::SamplingRecord& sampling = *record.mutable_sampling();
+  v1::SamplingRecord& sampling = *writing.record.mutable_sampling();
   sampling.set_temperature(generation.sampling.temperature);
   sampling.set_top_k(static_cast<uint32_t>(generation.sampling.top_k));
   sampling.set_top_p(generation.sampling.top_p);
@@ -267,11 +268,6 @@ void TurnWriter::BeginGeneration(Session& session, const v1::GenerateRequest& re
   sampling.set_seed(generation.sampling.seed);
   sampling.set_max_tokens(generation.tokens_max);
   for (const std::string& stop : request.stop()) sampling.add_stop_strings(stop);
-  if (!request.idempotency_key().empty()) {
-    record.set_idempotency_key(request.idempotency_key());
-    record.set_request_hash(RequestHash(request));
-  }
-  if (request.has_expected_head()) record.set_expected_head(request.expected_head().turn());
 }
 
 void TurnWriter::OnSampled(Session& session, Sampled sampled) {

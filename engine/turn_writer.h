@@ -1,8 +1,9 @@
 // TurnWriter takes the requests that change sessions through their stages: Open, Append, Generate,
 // Close, Delete.
 //
-//   Append    checked -> logged -> answered (-> computed, where that is waited for)
-//   Generate  checked -> what precedes is computed -> tokens, provisional -> logged -> answered
+//   Append    checked -> encoded -> logged -> answered (-> computed, where that is waited for)
+//   Generate  checked -> encoded -> what precedes is computed -> tokens, provisional -> logged
+//             -> answered
 //
 // One write a session at a time: a second is session_busy at once. A write that is cut off is
 // logged whole, flagged truncated, or leaves the session as it was.
@@ -83,7 +84,13 @@ class TurnWriter {
   void AdvanceWriting(Session& session);
   void TellProgress(Session& session);
   void Cut(Session& session, CutOff why);
-  void BeginGeneration(Session& session, const v1::GenerateRequest& request, TurnInput input);
+  // The write begins: its input becomes tokens, here or on the encoder's thread.
+  template <typename Request>
+  void Encode(Session& session, std::shared_ptr<Call> call, WriteKind kind, const Request& request);
+  void OnEncoded(Session& session, Result<TurnInput> input);
+  Status CheckEncoded(const Session& session, const TurnInput& input) const;
+  void BeginAppend(Session& session, const TurnInput& input);
+  void BeginGeneration(Session& session, TurnInput input);
   void Explain(Session& session, const Sampled& sampled);
   void CommitAppend(Session& session);
   void OnAppended(SessionId id, Result<memory::Committed> result);

@@ -223,6 +223,7 @@ void TurnWriter::AdvanceWriting(Session& session) {
   if (writing.stage == WriteStage::kCommitting) return;  // the log's answer ends it
   if (const auto why = CutOffOf(*writing.call, parts_.clock.MonotonicUs()))
     return Cut(session, *why);
+  if (writing.stage == WriteStage::kEncoding) return;  // the encoder's answer goes on
   if (writing.stage == WriteStage::kCommitted) {
     const auto work = session.has_memory() ? session.HasWork() : Result<bool>(true);
     if (!work) return OnError(session, work.error());

@@ -23,6 +23,7 @@ enum class WriteKind : uint8_t { kOpen, kAppend, kGenerate, kDelete };
 
 enum class WriteStage : uint8_t {
   kMemory,      // waits until the session's memory is back (Open)
+  kEncoding,    // what it brings becomes tokens (Append, Generate)
   kComputing,   // the tokens before the answer, then the answer (Generate)
   kCommitting,  // the log has it
   kCommitted,   // logged; waits until it is computed (Append)

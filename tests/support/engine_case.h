@@ -71,6 +71,7 @@ class EngineCase {
   engine::Engine& engine() { return *engine_; }
   OpenStores& stores() { return *stores_; }
   const model::LoadedModel& model() const { return *model_; }
+  const model::Tokenizer& tokenizer() const { return *tokenizer_; }
   const std::string& folder() const { return folder_.path(); }
 
  private:
