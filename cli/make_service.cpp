@@ -148,6 +148,7 @@ engine::EngineOptions EngineOptionsFrom(const v1::ServerConfig& config) {
   options.step_ms = as_int(config.scheduler().step_ms(), standard.step_ms);
   options.batch_max = as_int(config.scheduler().batch_max(), standard.batch_max);
   options.running_max = as_int(config.scheduler().running_max(), standard.running_max);
+  options.idle_tokens_max = as_int(config.scheduler().idle_tokens_max(), standard.idle_tokens_max);
   options.host_bytes_max = Or(config.memory().host_bytes_max(), standard.host_bytes_max);
   options.readers = as_int(config.memory().readers(), standard.readers);
   options.unsaved_tokens_max =

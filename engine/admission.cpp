@@ -1,6 +1,8 @@
 #include "engine/admission.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 
@@ -56,6 +58,26 @@ bool Admission::Advance() {
     }
     if (session->close_wanted && Park(*session)) did = true;
   }
+  return ParkBeyondIdleTokens() || did;
+}
+
+bool Admission::ParkBeyondIdleTokens() {
+  std::vector<Session*> idle;
+  int tokens = 0;
+  for (const auto& [id, session] : parts_.sessions.all()) {
+    if (session->phase != Phase::kIdle || session->memory->open_tokens() == 0) continue;
+    tokens += session->memory->open_tokens();
+    if (CanPark(*session)) idle.push_back(session.get());
+  }
+  if (tokens <= parts_.options.idle_tokens_max) return false;
+  std::sort(idle.begin(), idle.end(),
+            [](const Session* one, const Session* other) { return one->used_at < other->used_at; });
+  bool did = false;
+  for (Session* session : idle) {
+    if (tokens <= parts_.options.idle_tokens_max) break;
+    tokens -= session->memory->open_tokens();
+    did = Park(*session) || did;
+  }
   return did;
 }
 
@@ -98,6 +120,7 @@ void Admission::Settle(Session& session) {
   const auto work = session.HasWork();
   // An error shows again when the scheduler asks for the tokens.
   session.phase = !work || *work ? Phase::kRunning : Phase::kIdle;
+  if (session.phase == Phase::kIdle) session.memory->ReleaseUnused();
 }
 
 void Admission::Begin(Session& session) {

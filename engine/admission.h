@@ -1,5 +1,6 @@
 // Admission decides which sessions hold memory: at most running_max at once, first come first
-// served. A session that has nothing to do is parked when another needs its place.
+// served. A session that has nothing to do is parked when another needs its place, or when idle
+// sessions together hold more open tokens than they may.
 //
 // Threads:  engine thread only.
 #pragma once
@@ -40,6 +41,7 @@ class Admission {
  private:
   bool HasPlace();
   bool ParkOne();
+  bool ParkBeyondIdleTokens();
   bool CanPark(const Session& session) const;
   void Begin(Session& session);
   bool AdvanceResume(Session& session);

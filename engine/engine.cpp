@@ -32,13 +32,14 @@ constexpr size_t kInboxItemsMax = size_t{1} << 20;
 constexpr uint32_t kQueueRetryMs = 100;
 
 Status CheckOptions(const EngineOptions& options) {
-  if (options.step_ms < 1 || options.running_max < 1 || options.readers < 1 ||
-      options.threads < 1 || options.batch_max < 1 || options.batch_max > model::kRowsMax) {
+  if (options.step_ms < 1 || options.running_max < 1 || options.idle_tokens_max < 1 ||
+      options.readers < 1 || options.threads < 1 || options.batch_max < 1 ||
+      options.batch_max > model::kRowsMax) {
     return Fail(ErrorCode::kInvalidArgument,
-                "engine: step_ms {}, running_max {}, readers {}, threads {} must be 1 or more, "
-                "batch_max {} 1 to {}",
-                options.step_ms, options.running_max, options.readers, options.threads,
-                options.batch_max, model::kRowsMax);
+                "engine: step_ms {}, running_max {}, idle_tokens_max {}, readers {}, threads {} "
+                "must be 1 or more, batch_max {} 1 to {}",
+                options.step_ms, options.running_max, options.idle_tokens_max, options.readers,
+                options.threads, options.batch_max, model::kRowsMax);
   }
   return {};
 }

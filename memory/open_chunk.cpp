@@ -1,6 +1,7 @@
 #include "memory/open_chunk.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -78,6 +79,20 @@ void CopyRows(float* to, const float* from, int heads, int chunk_tokens, int wid
   }
 }
 
+// Gives the whole pages back in which only rows from `tokens` on of [heads, T, width] lie.
+void ReleaseRowsOf(float* rows, int heads, int chunk_tokens, int width, int tokens) {
+  static const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto stride = static_cast<size_t>(chunk_tokens) * static_cast<size_t>(width);
+  for (int head = 0; head < heads; ++head) {
+    float* const first = rows + static_cast<size_t>(head) * stride;
+    const auto unused = reinterpret_cast<uintptr_t>(first + static_cast<size_t>(tokens) *
+                                                                static_cast<size_t>(width));
+    const uintptr_t from = (unused + page_bytes - 1) / page_bytes * page_bytes;
+    const uintptr_t to = reinterpret_cast<uintptr_t>(first + stride) / page_bytes * page_bytes;
+    if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+  }
+}
+
 }  // namespace
 
 OpenChunk::OpenChunk(const MemoryLayout& layout) : layout_(&layout) {
@@ -129,6 +144,22 @@ void OpenChunk::CopyFrom(const OpenChunk& other, int tokens) {
              layout_->attention.head_dim, tokens);
   }
   std::copy_n(other.last_hidden_, layout_->hidden, last_hidden_);
+}
+
+void OpenChunk::ReleaseRows(int tokens) {
+  const kernels::LinearShape& shape = layout_->linear;
+  const int chunk_tokens = layout_->chunk_tokens();
+  for (const kernels::OpenRows& rows : rows_) {
+    ReleaseRowsOf(rows.k, shape.key_heads, chunk_tokens, shape.key_dim, tokens);
+    ReleaseRowsOf(rows.u, shape.value_heads, chunk_tokens, shape.key_dim + shape.value_dim, tokens);
+    if (rows.route_key != nullptr)
+      ReleaseRowsOf(rows.route_key, shape.key_heads, chunk_tokens, shape.key_dim, tokens);
+  }
+  const kernels::AttentionShape& attention = layout_->attention;
+  for (const kernels::OpenKv& kv : kv_) {
+    ReleaseRowsOf(kv.key, attention.kv_heads, chunk_tokens, attention.head_dim, tokens);
+    ReleaseRowsOf(kv.value, attention.kv_heads, chunk_tokens, attention.head_dim, tokens);
+  }
 }
 
 float* OpenChunk::conv_tail(int linear_layer) {

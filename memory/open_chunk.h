@@ -26,6 +26,10 @@ class OpenChunk {
   // Back to a session's start: no rows, tails of zeros.
   void Reset();
 
+  // Gives the memory of the rows from `tokens` on back to the system, in whole pages. What those
+  // rows held is gone; they may be written again.
+  void ReleaseRows(int tokens);
+
   // Bytes of `layout`'s open chunk once it is full.
   static size_t Bytes(const MemoryLayout& layout);
 

@@ -38,6 +38,7 @@ SessionMemory SessionMemory::Fork() const {
   fork.open_.CopyFrom(open_, open_tokens());
   std::copy(folded_.begin(), folded_.end(), fork.folded_.begin());
   fork.position_ = position_;
+  fork.rows_resident_ = open_tokens();
   return fork;
 }
 
@@ -61,8 +62,15 @@ void SessionMemory::Commit(int tokens, const float* last_hidden) {
   MNEME_CHECK(tokens > 0 && open_tokens() + tokens <= chunk_tokens(), "{} tokens after {} of {}",
               tokens, open_tokens(), chunk_tokens());
   position_ += static_cast<uint64_t>(tokens);
+  rows_resident_ = std::max(rows_resident_, open_tokens());
   open_.SwapConv();
   std::copy_n(last_hidden, layout_->hidden, open_.last_hidden());
+}
+
+void SessionMemory::ReleaseUnused() {
+  if (rows_resident_ == open_tokens()) return;
+  rows_resident_ = open_tokens();
+  open_.ReleaseRows(rows_resident_);
 }
 
 Result<std::shared_ptr<ClosedChunk>> SessionMemory::Seal(const ChunkKey& key,

@@ -69,6 +69,9 @@ class SessionMemory {
   // A step wrote the next `tokens` rows; `last_hidden` [D] is the last row's.
   void Commit(int tokens, const float* last_hidden);
 
+  // Gives back what the open chunk held of tokens that are sealed by now; for a session at rest.
+  void ReleaseUnused();
+
   // Turns the full open chunk into a closed one named `key` and starts the next.
   // kResourceExhausted when the cap leaves no room just now: nothing changed, seal again later.
   Result<std::shared_ptr<ClosedChunk>> Seal(const ChunkKey& key, const Sealing& sealing);
@@ -97,6 +100,7 @@ class SessionMemory {
   std::vector<float> folded_;                // [linear layers, H, K, V]; empty unless folding
   std::vector<const float*> folded_layers_;  // [linear layers]
   uint64_t position_ = 0;
+  int rows_resident_ = 0;  // rows of the open chunk that may have memory
 };
 
 // Makes sure that `chunk` holds `group`, reading it if need be. For use within one step.

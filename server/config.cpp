@@ -40,6 +40,7 @@ const std::map<std::string, std::string, std::less<>>& Defaults() {
       {"scheduler.step_ms", "50"},
       {"scheduler.batch_max", "8"},
       {"scheduler.running_max", "16"},
+      {"scheduler.idle_tokens_max", "1024"},
       {"memory.host_bytes_max", "2GiB"},
       {"memory.page_dtype", "f16"},
       {"memory.readers", "8"},

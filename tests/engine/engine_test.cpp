@@ -266,6 +266,31 @@ TEST_F(EngineTest, MoreSessionsThanPlacesTakeTurns) {
   EXPECT_LE(engine_.Stats().sessions_running(), 2u);
 }
 
+TEST_F(EngineTest, IdleSessionsBeyondTheirTokensAreParkedAndGoOnAsIfTheyHadNotBeen) {
+  const auto talk = [&](const std::string& prefix) {
+    std::vector<std::vector<uint32_t>> answers;
+    for (int turn = 0; turn < 3; ++turn) {
+      for (int session = 0; session < 3; ++session) {
+        const Answer answer =
+            engine_.Generate(prefix + std::to_string(session), RandomIds(20, 30 + turn), 6);
+        EXPECT_FALSE(answer.failed());
+        answers.push_back(answer.tokens());
+      }
+    }
+    return answers;
+  };
+  for (const char* session : {"x0", "x1", "x2", "y0", "y1", "y2"}) engine_.Open(session);
+  const auto expected = talk("x");
+  EXPECT_EQ(engine_.Stats().tokens_replayed(), 0u);
+  engine_.Stop(StopMode::kFinish);
+  engine_.options.idle_tokens_max = 100;  // too few for the second turn
+  engine_.Start();
+  EXPECT_EQ(talk("y"), expected);
+  const v1::StatsReply stats = engine_.Stats();
+  EXPECT_EQ(stats.sessions_running(), 1u);
+  EXPECT_GT(stats.tokens_replayed(), 0u);
+}
+
 TEST_F(EngineTest, AFullDiskIsToldToWhoWaitsAndComputingGoesOnWhenThereIsRoom) {
   const std::vector<uint32_t> ids = RandomIds(3000, 21);
   engine_.Open("b");

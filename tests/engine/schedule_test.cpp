@@ -39,6 +39,7 @@ TEST(ScheduleTest, TheLogAloneDecidesWhatIsComputed) {
     engine.options.step_ms = seed % 3 == 0 ? 1 : 50;
     engine.options.batch_max = 1 + static_cast<int>(random() % 4);
     engine.options.running_max = 1 + static_cast<int>(random() % 4);
+    engine.options.idle_tokens_max = 1 + static_cast<int>(random() % 200);
     engine.Start();
     engine.Open("a");
     std::atomic<bool> stop{false};

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "tests/support/layouts.h"
 
 namespace mneme::memory {
@@ -88,6 +89,33 @@ TEST(OpenChunkTest, ACopyHasTheRowsTailsAndHiddenRow) {
   EXPECT_EQ(to.last_hidden()[23], 4.0f);
   EXPECT_EQ(row(to.rows()[1].u, 3, 4, 16)[15], 5.0f);
   EXPECT_EQ(row(to.kv()[0].value, 1, 4, 8)[7], 6.0f);
+}
+
+TEST(OpenChunkTest, ReleasedRowsHaveNoMemoryAndTheOthersStay) {
+  MemoryLayout layout = support::SmallLayout();
+  layout.attention.head_dim = 4096;  // 2 MiB a head
+  OpenChunk chunk(layout);
+  const kernels::OpenKv& kv = chunk.kv()[0];
+  const size_t floats = size_t{2} * 128 * 4096;
+  std::fill_n(kv.key, floats, 1.0f);
+  std::fill_n(kv.value, floats, 2.0f);
+  std::fill_n(chunk.last_hidden(), layout.hidden, 3.0f);
+  std::fill_n(chunk.conv_tail(2), layout.conv_tail_floats(), 4.0f);
+  const uint64_t before = ResidentBytes();
+  chunk.ReleaseRows(32);
+  EXPECT_LT(ResidentBytes(), before - 5 * kMiB);  // of 8 MiB, three quarters
+  const auto all = [](const float* from, size_t count, float value) {
+    return std::all_of(from, from + count, [value](float x) { return x == value; });
+  };
+  for (size_t head = 0; head < 2; ++head) {
+    const size_t first = head * 128 * 4096;
+    EXPECT_TRUE(all(kv.key + first, size_t{32} * 4096, 1.0f)) << head;
+    EXPECT_TRUE(all(kv.value + first, size_t{32} * 4096, 2.0f)) << head;
+  }
+  EXPECT_TRUE(all(chunk.last_hidden(), static_cast<size_t>(layout.hidden), 3.0f));
+  EXPECT_TRUE(all(chunk.conv_tail(2), layout.conv_tail_floats(), 4.0f));
+  std::fill_n(kv.key, floats, 5.0f);
+  EXPECT_TRUE(all(kv.key, floats, 5.0f)) << "released rows can be written again";
 }
 
 // As sessions do: large chunks come and go, and each leaves something small behind.

@@ -57,7 +57,8 @@ TEST_F(ConfigTest, FillsInWhatTheProtoFilePromises) {
 }
 
 TEST_F(ConfigTest, LetsFlagsWinOverTheEnvironmentAndThatOverTheFile) {
-  Write("scheduler {\n  step_ms: 20\n  batch_max: 2\n  running_max: 5\n}\n");
+  Write(
+      "scheduler {\n  step_ms: 20\n  batch_max: 2\n  running_max: 5\n  idle_tokens_max: 600\n}\n");
   sources_.environment = {"HOME=/root", "MNEME_SCHEDULER_STEP_MS=30",
                           "MNEME_SCHEDULER_BATCH_MAX=3"};
   sources_.flags = {{"scheduler.step_ms", "40"}};
@@ -66,6 +67,7 @@ TEST_F(ConfigTest, LetsFlagsWinOverTheEnvironmentAndThatOverTheFile) {
   EXPECT_EQ(Value("scheduler.batch_max").value, "3");
   EXPECT_EQ(Value("scheduler.batch_max").origin, "environment MNEME_SCHEDULER_BATCH_MAX");
   EXPECT_EQ(Value("scheduler.running_max").value, "5");
+  EXPECT_EQ(Value("scheduler.idle_tokens_max").value, "600");
   EXPECT_EQ(Value("scheduler.running_max").origin, file_ + ":4");
   EXPECT_EQ(Value("memory.readers").origin, "default");
 }
