@@ -39,7 +39,9 @@ boost::json::object ToJson(const model::ReaderNeeds& needs, uint64_t cap_bytes) 
                                 {"page_bytes_per_chunk", needs.page_bytes},
                                 {"representative_bytes_per_chunk", needs.representative_bytes},
                                 {"index_bytes_per_chunk", needs.index_bytes},
-                                {"session_bytes", needs.session_bytes()}};
+                                {"session_bytes", needs.session_bytes()},
+                                {"disk_bytes_per_token", needs.disk_bytes_per_token()},
+                                {"rung_bytes", needs.rung_bytes}};
   const auto tokens = needs.TokensWithin(cap_bytes);
   reader["tokens_within_cap"] = tokens ? boost::json::value(*tokens) : boost::json::value();
   return reader;
@@ -96,6 +98,16 @@ void PrintText(const model::ModelFolder& folder, const model::MemoryNeeds& needs
                own.history_bytes_per_token(), Bytes(own.representative_bytes + own.index_bytes),
                Bytes(own.session_bytes()), tokens ? Count(*tokens) : "any length",
                reader == chosen ? "  (default)" : "");
+  }
+  fmt::print("\n");
+  for (const memory::Reader reader : kReaders) {
+    const model::ReaderNeeds& own = needs.For(reader);
+    if (!own.offered) continue;
+    fmt::print("  on disk, {}: {:.0f} bytes a token", memory::NameOf(reader),
+               own.disk_bytes_per_token());
+    if (own.rung_bytes > 0)
+      fmt::print(" and {} for each of a few dozen chunks to start from", Bytes(own.rung_bytes));
+    fmt::print("\n");
   }
 }
 

@@ -159,6 +159,7 @@ bool Admission::AdvanceResume(Session& session) {
 void Admission::EndResume(Session& session) {
   const memory::ResumeReport report = session.resume->report();
   session.memory = session.resume->Take();
+  if (report.chunks_missed == 0) keeper_.Thin(session, session.resume->stale_rungs());
   session.resume.reset();
   const double elapsed_ms =
       static_cast<double>(parts_.clock.MonotonicUs() - session.resume_began_us) / 1000;

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "memory/ladder.h"
 
 namespace mneme::engine {
 
@@ -98,8 +99,14 @@ void ChunkKeeper::OnNodeAdded(SessionId id, const NodeKey& key, Result<memory::C
                                  [&key](const NodeWaiting& one) { return one.key == key; });
   if (node == session->nodes.end()) return;
   if (result || session->moving_back) {
+    const uint64_t end = node->end_position;
     Unuse(key);
     session->nodes.erase(node);
+    if (result && !session->moving_back && session->memory != nullptr) {
+      const auto chunks =
+          static_cast<uint32_t>(end / static_cast<uint64_t>(parts_.layout.chunk_tokens()));
+      Thin(*session, chunks, memory::RungsDroppedAt(chunks));
+    }
     return;
   }
   if (node->end_position > session->head.position()) {  // its turn was refused
@@ -117,6 +124,28 @@ void ChunkKeeper::OnNodeAdded(SessionId id, const NodeKey& key, Result<memory::C
   session->chain_broken = true;
   for (const NodeWaiting& one : session->nodes) Unuse(one.key);
   session->nodes.clear();
+}
+
+void ChunkKeeper::Thin(Session& session, std::span<const uint32_t> rungs) {
+  // In parts, so that a store from before there was a ladder is not taken on at once.
+  constexpr size_t kRungsAtOnce = 64;
+  for (; !rungs.empty(); rungs = rungs.subspan(std::min(kRungsAtOnce, rungs.size())))
+    Thin(session, session.memory->chunk_count(), rungs.first(std::min(kRungsAtOnce, rungs.size())));
+}
+
+void ChunkKeeper::Thin(Session& session, uint32_t chunks, std::span<const uint32_t> rungs) {
+  if (rungs.empty() || !memory::HasLadder(parts_.layout)) return;
+  const memory::SessionMemory& memory = *session.memory;
+  const memory::Chain chain = {
+      .chunks = chunks,
+      .key = [&](uint32_t chunk) { return memory::NodeKeyFrom(memory.chunk(chunk).key()); },
+      .shared =
+          [&](uint32_t chunk) {
+            const NodeKey key = memory::NodeKeyFrom(memory.chunk(chunk).key());
+            const auto node = parts_.log().GetNode(key);
+            return in_use_.contains(key) || !node || node->references() != 1;
+          }};
+  parts_.mover.Thin(memory::ThinnedBy(parts_.layout, chain, rungs));
 }
 
 void ChunkKeeper::DropUncommitted(Session& session) {

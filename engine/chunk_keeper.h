@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -42,6 +43,9 @@ class ChunkKeeper {
   // After a resume that found less than the log knew: the log moves back to what memory holds.
   void MoveBack(Session& session);
 
+  // After a resume: what it found kept that no start needs.
+  void Thin(Session& session, std::span<const uint32_t> rungs);
+
   // Of a deleted session.
   void DropAll(Session& session);
   void DeleteFreed(const std::vector<memory::NodeKey>& freed);
@@ -59,6 +63,8 @@ class ChunkKeeper {
   void Order(Session& session, const std::shared_ptr<memory::ClosedChunk>& chunk, uint64_t ticket);
   void OnNodeAdded(SessionId id, const memory::NodeKey& key, Result<memory::Committed> result);
   void MoveTo(Session& session, const memory::NodeKey& node);
+  // Of the session's first `chunks`, which the log knows: these are no rungs any more.
+  void Thin(Session& session, uint32_t chunks, std::span<const uint32_t> rungs);
   // Removes waiting nodes that the log does not know from index `first` on, and their values.
   void DropNodes(Session& session, size_t first);
   void Unuse(const memory::NodeKey& key);

@@ -7,6 +7,7 @@
 
 #include "engine/answers.h"
 #include "engine/turn_text.h"
+#include "memory/ladder.h"
 
 namespace mneme::engine {
 namespace {
@@ -43,7 +44,7 @@ uint64_t SessionReader::ChunksOf(const memory::StoredSession& stored) const {
 
 v1::TierBytes SessionReader::BytesOf(const memory::StoredSession& stored, Session* session) const {
   v1::TierBytes bytes;
-  bytes.set_disk_bytes(ChunksOf(stored) * memory::ChunkValueBytes(parts_.layout));
+  bytes.set_disk_bytes(memory::HistoryBytes(parts_.layout, ChunksOf(stored)));
   if (session == nullptr || session->memory == nullptr) return bytes;
   const memory::SessionMemory& memory = *session->memory;
   uint64_t groups = 0;
@@ -67,7 +68,7 @@ void SessionReader::ServerStats(v1::StatsReply* reply) const {
     reply->set_tokens(reply->tokens() + stored.head.position());
     const uint64_t chunks = ChunksOf(stored);
     reply->set_chunks(reply->chunks() + chunks);
-    bytes.set_disk_bytes(bytes.disk_bytes() + chunks * memory::ChunkValueBytes(parts_.layout));
+    bytes.set_disk_bytes(bytes.disk_bytes() + memory::HistoryBytes(parts_.layout, chunks));
   }
   for (const auto& [id, session] : parts_.sessions.all()) {
     if (session->memory == nullptr) continue;

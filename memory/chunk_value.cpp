@@ -41,10 +41,10 @@ Status ExpectBytes(std::string_view what, size_t expected, size_t found) {
 
 }  // namespace
 
-PageKey GroupKeyOf(const MemoryLayout& layout, const ClosedChunk& chunk, int group) {
+PageKey GroupKeyOf(const MemoryLayout& layout, const NodeKey& node, int group) {
   const auto paged = static_cast<size_t>(group / layout.linear.key_heads);
   const auto linear = static_cast<size_t>(layout.paged_layers[paged]);
-  return {.node = NodeKeyFrom(chunk.key()),
+  return {.node = node,
           .kind = ValueKind::kPageGroup,
           .layer = static_cast<uint16_t>(layout.linear_layers[linear]),
           .key_head = static_cast<uint16_t>(group % layout.linear.key_heads)};

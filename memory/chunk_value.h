@@ -30,7 +30,10 @@ struct ChunkValue {
 
 inline NodeKey NodeKeyFrom(const ChunkKey& key) { return {.bytes = key}; }
 
-PageKey GroupKeyOf(const MemoryLayout& layout, const ClosedChunk& chunk, int group);
+PageKey GroupKeyOf(const MemoryLayout& layout, const NodeKey& node, int group);
+inline PageKey GroupKeyOf(const MemoryLayout& layout, const ClosedChunk& chunk, int group) {
+  return GroupKeyOf(layout, NodeKeyFrom(chunk.key()), group);
+}
 PageKey IndexKeyOf(const NodeKey& node);
 PageKey KvKeyOf(const MemoryLayout& layout, const NodeKey& node, int attention_layer);
 PageKey BoundaryKeyOf(const NodeKey& node);

@@ -47,6 +47,7 @@ struct MemoryLayout {
   std::vector<int> paged_layers;      // index among the linear layers of each paged layer
   std::vector<int> routed_layers;     // index among the linear layers of each routed layer
   std::vector<int> recent_chunks;     // per paged layer: newest chunks always read
+  std::vector<int> closed_layers;     // index among the paged layers: they read no others
 
   int chunk_tokens() const { return linear.chunk_tokens; }
   int groups_per_chunk() const { return static_cast<int>(paged_layers.size()) * linear.key_heads; }

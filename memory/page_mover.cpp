@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -21,19 +22,20 @@ PageMover::PageMover(const MemoryLayout& layout, PageStore& store, const PageMov
 
 PageMover::~PageMover() { Stop(/*drain=*/false); }
 
-void PageMover::Save(SaveOrder order) {
-  {
-    std::lock_guard lock(mutex_);
-    orders_.push_back({.save = std::move(order), .nodes = {}});
-  }
-  wake_.notify_one();
-}
+void PageMover::Save(SaveOrder order) { Give({.save = std::move(order)}); }
 
 void PageMover::Delete(std::vector<NodeKey> nodes) {
-  if (nodes.empty()) return;
+  if (!nodes.empty()) Give({.save = std::nullopt, .nodes = std::move(nodes)});
+}
+
+void PageMover::Thin(std::vector<ThinnedNode> nodes) {
+  if (!nodes.empty()) Give({.save = std::nullopt, .thinned = std::move(nodes)});
+}
+
+void PageMover::Give(Order order) {
   {
     std::lock_guard lock(mutex_);
-    orders_.push_back({.save = std::nullopt, .nodes = std::move(nodes)});
+    orders_.push_back(std::move(order));
   }
   wake_.notify_one();
 }
@@ -75,6 +77,11 @@ void PageMover::ReadValues(std::span<ValueRead> reads) {
   });
 }
 
+bool PageMover::IsThin(const NodeKey& node) {
+  const auto thin = store_.IsThin(node);
+  return thin && *thin;
+}
+
 std::vector<GroupMiss> PageMover::TakeMisses() { return std::exchange(misses_, {}); }
 
 std::unordered_map<const ClosedChunk*, uint32_t> PageMover::TakeReads() {
@@ -106,11 +113,7 @@ void PageMover::Work() {
     if (orders_.empty()) {
       lock.unlock();
       SyncIfDue(false);
-      if (deleted_bytes_ >= options_.compact_after_bytes) {
-        deleted_bytes_ = 0;
-        if (const Status compacted = store_.Compact(); !compacted)
-          MNEME_LOG(kWarning, "page_store_compact", "error=\"{}\"", compacted.error().message());
-      }
+      CompactIfDue(/*idle=*/true);
       lock.lock();
       continue;
     }
@@ -119,6 +122,7 @@ void PageMover::Work() {
     lock.unlock();
     CarryOut(std::move(order));
     SyncIfDue(false);
+    CompactIfDue(/*idle=*/false);
     lock.lock();
   }
   const bool sync = drain_;
@@ -138,6 +142,7 @@ void PageMover::CarryOut(Order order) {
     Write(std::move(*order.save));
   } else {
     DeleteNow(order.nodes);
+    ThinNow(order.thinned);
   }
 }
 
@@ -182,6 +187,7 @@ void PageMover::Write(SaveOrder order) {
 
 bool PageMover::DeleteAhead(const NodeKey& waiting) {
   std::vector<NodeKey> nodes;
+  std::vector<ThinnedNode> thinned;
   std::vector<SaveOrder> dropped;
   {
     std::lock_guard lock(mutex_);
@@ -190,6 +196,7 @@ bool PageMover::DeleteAhead(const NodeKey& waiting) {
         ++at;
         continue;
       }
+      std::move(at->thinned.begin(), at->thinned.end(), std::back_inserter(thinned));
       for (const NodeKey& node : at->nodes) {
         nodes.push_back(node);
         for (auto before = orders_.begin(); before != at; ++before) {
@@ -208,6 +215,7 @@ bool PageMover::DeleteAhead(const NodeKey& waiting) {
               .status = Fail(ErrorCode::kCancelled, "save chunk: deleted before it was written")});
   }
   DeleteNow(nodes);
+  ThinNow(thinned);
   return std::find(nodes.begin(), nodes.end(), waiting) != nodes.end();
 }
 
@@ -217,6 +225,20 @@ void PageMover::DeleteNow(const std::vector<NodeKey>& nodes) {
   if (const Status deleted = store_.Delete(nodes); !deleted) {
     MNEME_LOG(kWarning, "pages_not_deleted", "nodes={} error=\"{}\"", nodes.size(),
               deleted.error().message());
+  }
+}
+
+void PageMover::ThinNow(std::span<const ThinnedNode> nodes) {
+  if (nodes.empty()) return;
+  for (const ThinnedNode& node : nodes) {
+    for (const PageKey& key : node.values) {
+      thinned_bytes_ +=
+          key.kind == ValueKind::kBoundary ? BoundaryValueBytes(layout_) : layout_.group_bytes();
+    }
+  }
+  if (const Status thinned = store_.Thin(nodes); !thinned) {
+    MNEME_LOG(kWarning, "pages_not_thinned", "nodes={} error=\"{}\"", nodes.size(),
+              thinned.error().message());
   }
 }
 
@@ -230,6 +252,18 @@ void PageMover::SyncIfDue(bool now) {
     MNEME_LOG(kWarning, "page_store_sync", "error=\"{}\"", synced.error().message());
   unsynced_bytes_ = 0;
   synced_at_us_ = now_us;
+}
+
+// What was deleted waits for a quiet moment; what is thinned comes with the writing that never
+// leaves one.
+void PageMover::CompactIfDue(bool idle) {
+  const uint64_t least = options_.compact_after_bytes;
+  const bool thinned = thinned_bytes_ >= least && thinned_bytes_ >= store_.FileBytes() / 2;
+  if (!thinned && (!idle || deleted_bytes_ < least)) return;
+  deleted_bytes_ = 0;
+  thinned_bytes_ = 0;
+  if (const Status compacted = store_.Compact(); !compacted)
+    MNEME_LOG(kWarning, "page_store_compact", "error=\"{}\"", compacted.error().message());
 }
 
 void PageMover::SetStuck(std::optional<Error> error) {

@@ -2,7 +2,7 @@
 // behind on its own thread, groups and values are read by several threads while the engine waits.
 //
 // Orders are carried out in the order they were given, with one exception: while the disk is full,
-// deletions go ahead of the writes that wait for room.
+// deletions and thinnings go ahead of the writes that wait for room.
 //
 // Owns:     its threads. The store must outlive it; what an order points at stays until its
 //           receipt.
@@ -64,11 +64,13 @@ struct GroupMiss {
 };
 
 struct PageMoverOptions {
-  int readers = 8;                           // threads that read, the engine's own included
-  int64_t sync_period_us = 2'000'000;        // written bytes survive a power cut after this,
-  uint64_t sync_bytes = 256 * kMiB;          // or after so many
-  int64_t retry_us = 500'000;                // between two tries while the disk is full
-  uint64_t compact_after_bytes = 64 * kMiB;  // deleted bytes after which files are rewritten
+  int readers = 8;                     // threads that read, the engine's own included
+  int64_t sync_period_us = 2'000'000;  // written bytes survive a power cut after this,
+  uint64_t sync_bytes = 256 * kMiB;    // or after so many
+  int64_t retry_us = 500'000;          // between two tries while the disk is full
+  // Deleted bytes after which files are rewritten. Thinned ones must be half of the files, too: a
+  // history thins as it grows, and rewriting it each time would cost more than writing it.
+  uint64_t compact_after_bytes = 64 * kMiB;
 };
 
 class PageMover : public PageSource {
@@ -82,9 +84,13 @@ class PageMover : public PageSource {
 
   void Save(SaveOrder order);
   void Delete(std::vector<NodeKey> nodes);
+  void Thin(std::vector<ThinnedNode> nodes);
 
   void Read(std::span<GroupRead> reads) override;
   void ReadValues(std::span<ValueRead> reads);
+
+  // Whether the page store knows the node as thin; not where it cannot say.
+  bool IsThin(const NodeKey& node);
 
   // Groups that could not be read since the last call, and how many were read of which chunk.
   std::vector<GroupMiss> TakeMisses();
@@ -99,18 +105,22 @@ class PageMover : public PageSource {
 
  private:
   struct Order {
-    std::optional<SaveOrder> save;  // none: a deletion
-    std::vector<NodeKey> nodes;
+    std::optional<SaveOrder> save;  // none: a deletion, or a thinning
+    std::vector<NodeKey> nodes = {};
+    std::vector<ThinnedNode> thinned = {};
   };
 
   void Work();
+  void Give(Order order);
   void CarryOut(Order order);
   void Write(SaveOrder order);
   // Carries out the deletions behind a write that waits; true when that write was of a node that is
   // deleted.
   bool DeleteAhead(const NodeKey& waiting);
   void DeleteNow(const std::vector<NodeKey>& nodes);
+  void ThinNow(std::span<const ThinnedNode> nodes);
   void SyncIfDue(bool now);
+  void CompactIfDue(bool idle);
   void SetStuck(std::optional<Error> error);
 
   const MemoryLayout& layout_;
@@ -134,6 +144,7 @@ class PageMover : public PageSource {
   // Of the mover thread.
   uint64_t unsynced_bytes_ = 0;
   uint64_t deleted_bytes_ = 0;
+  uint64_t thinned_bytes_ = 0;
   int64_t synced_at_us_ = 0;
 
   std::thread thread_;

@@ -42,6 +42,13 @@ struct PageStoreCounters {
   uint64_t damaged_reads = 0;
 };
 
+// A node that nobody starts at any more, and the values that only such a start reads. They may be
+// of nodes before it, too.
+struct ThinnedNode {
+  NodeKey node;
+  std::vector<PageKey> values;
+};
+
 class PageStore {
  public:
   virtual ~PageStore() = default;
@@ -56,6 +63,11 @@ class PageStore {
   // Removes everything under these nodes; those that are not there are left at that.
   virtual Status Delete(std::span<const NodeKey> nodes) = 0;
 
+  // Removes the values of thinned nodes, and remembers the nodes: IsThin. Those that are thin
+  // already are left at that. A boundary record that is written makes its node a start again.
+  virtual Status Thin(std::span<const ThinnedNode> nodes) = 0;
+  virtual Result<bool> IsThin(const NodeKey& node) = 0;
+
   // Whether the node was marked whole. Says nothing about damage; reading does.
   virtual Result<bool> Has(const NodeKey& node) = 0;
 
@@ -65,8 +77,11 @@ class PageStore {
   // Everything written so far survives a power cut.
   virtual Status Sync() = 0;
 
-  // Drops the bytes of what was deleted.
+  // Drops the bytes of what was deleted or thinned.
   virtual Status Compact() = 0;
+
+  // Of its files, what was deleted and is not dropped yet included.
+  virtual uint64_t FileBytes() = 0;
 
   virtual PageStoreCounters counters() const = 0;
 };

@@ -19,8 +19,10 @@ namespace {
 //
 //   node 0 0 0 := ""   the node has values
 //   node 0 0 1 := ""   the node is whole
+//   node 0 0 2 := ""   the node is thin
 constexpr uint16_t kHasValues = 0;
 constexpr uint16_t kIsWhole = 1;
+constexpr uint16_t kIsThin = 2;
 constexpr size_t kKeyBytes = 37;
 
 std::string KeyBytes(const PageKey& key) {
@@ -77,6 +79,7 @@ class RocksdbPageStore : public PageStore {
         batch.Put(MarkBytes(write.key.node, kHasValues), "");
         marked = write.key.node;
       }
+      if (write.key.kind == ValueKind::kBoundary) batch.Delete(MarkBytes(write.key.node, kIsThin));
       batch.Put(
           KeyBytes(write.key),
           rocksdb::Slice(reinterpret_cast<const char*>(write.value.data()), write.value.size()));
@@ -130,15 +133,22 @@ class RocksdbPageStore : public PageStore {
     return Apply(&batch, /*sync=*/false, "delete pages");
   }
 
-  Result<bool> Has(const NodeKey& node) override {
-    const std::shared_lock lock(mutex_);
-    if (db_ == nullptr) return Closed();
-    std::string nothing;
-    const rocksdb::Status status = db_->Get({}, MarkBytes(node, kIsWhole), &nothing);
-    if (status.IsNotFound()) return false;
-    if (!status.ok()) return Fail(ErrorFrom(status, "look for node", path_));
-    return true;
+  Status Thin(std::span<const ThinnedNode> nodes) override {
+    rocksdb::WriteBatch batch;
+    for (const ThinnedNode& thinned : nodes) {
+      const auto thin = IsThin(thinned.node);
+      MNEME_TRY(thin);
+      if (*thin) continue;
+      for (const PageKey& key : thinned.values) batch.Delete(KeyBytes(key));
+      batch.Put(MarkBytes(thinned.node, kIsThin), "");
+    }
+    if (batch.Count() == 0) return {};
+    return Apply(&batch, /*sync=*/false, "thin pages");
   }
+
+  Result<bool> IsThin(const NodeKey& node) override { return Marked(node, kIsThin); }
+
+  Result<bool> Has(const NodeKey& node) override { return Marked(node, kIsWhole); }
 
   Result<std::vector<NodeKey>> List() override {
     const std::shared_lock lock(mutex_);
@@ -170,6 +180,16 @@ class RocksdbPageStore : public PageStore {
     return CompactDatabase(*db_, path_);
   }
 
+  uint64_t FileBytes() override {
+    const std::shared_lock lock(mutex_);
+    if (db_ == nullptr) return 0;
+    uint64_t tables = 0;
+    uint64_t blobs = 0;
+    db_->GetIntProperty(rocksdb::DB::Properties::kTotalSstFilesSize, &tables);
+    db_->GetIntProperty(rocksdb::DB::Properties::kTotalBlobFileSize, &blobs);
+    return tables + blobs;
+  }
+
   PageStoreCounters counters() const override {
     return {.reads = reads_.load(std::memory_order_relaxed),
             .read_bytes = read_bytes_.load(std::memory_order_relaxed),
@@ -181,6 +201,16 @@ class RocksdbPageStore : public PageStore {
  private:
   static tl::unexpected<Error> Closed() {
     return Fail(ErrorCode::kUnavailable, "page store: it could not be opened again");
+  }
+
+  Result<bool> Marked(const NodeKey& node, uint16_t mark) {
+    const std::shared_lock lock(mutex_);
+    if (db_ == nullptr) return Closed();
+    std::string nothing;
+    const rocksdb::Status status = db_->Get({}, MarkBytes(node, mark), &nothing);
+    if (status.IsNotFound()) return false;
+    if (!status.ok()) return Fail(ErrorFrom(status, "look for node", path_));
+    return true;
   }
 
   Status Apply(rocksdb::WriteBatch* batch, bool sync, std::string_view what) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "memory/ladder.h"
 
 namespace mneme::memory {
 namespace {
@@ -59,12 +60,21 @@ Status Resume::WalkChain(int nodes_max) {
       next_ = {};
       break;
     }
+    LookForStaleRung(*record);
   }
   if (next_.empty()) {
     walked_ = true;
     std::reverse(chain_.begin(), chain_.end());
   }
   return {};
+}
+
+void Resume::LookForStaleRung(const v1::ChunkNodeRecord& node) {
+  const auto tokens = static_cast<uint64_t>(layout_.chunk_tokens());
+  const auto chunk = static_cast<uint32_t>(node.first_position() / tokens);
+  if (logged_chunks_ == 0) logged_chunks_ = chunk + 1;
+  if (!HasLadder(layout_) || IsRung(chunk, logged_chunks_) || node.references() != 1) return;
+  if (!mover_.IsThin(chain_.back())) stale_rungs_.push_back(chunk);
 }
 
 Status Resume::ReadChunks(int chunks_max) {

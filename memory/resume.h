@@ -43,8 +43,12 @@ class Resume {
 
   const ResumeReport& report() const { return report_; }
 
+  // Chunks that are no rungs (memory/ladder.h) and were not thinned: a kill came before that.
+  const std::vector<uint32_t>& stale_rungs() const { return stale_rungs_; }
+
  private:
   Status WalkChain(int nodes_max);
+  void LookForStaleRung(const v1::ChunkNodeRecord& node);
   Status ReadChunks(int chunks_max);
   Status ReadBoundary();
   // Chunks from index `first` on cannot be used.
@@ -58,6 +62,8 @@ class Resume {
   NodeKey next_;         // of the chain still to be walked; empty: at its root
   bool walked_ = false;  // chain_ is whole, oldest first
   std::vector<NodeKey> chain_;
+  uint32_t logged_chunks_ = 0;
+  std::vector<uint32_t> stale_rungs_;
   std::vector<std::shared_ptr<ClosedChunk>> chunks_;
   std::unique_ptr<SessionMemory> memory_;
   ResumeReport report_;

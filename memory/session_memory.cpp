@@ -167,10 +167,14 @@ Status SessionMemory::Refold(const Sealing& sealing) {
   std::vector<float> gates(layout_->paged_layers.size());
   for (uint32_t key = 0; key < query; ++key) {
     cache_->BeginStep();
-    for (int group = 0; group < chunks_[key]->groups(); ++group)
-      MNEME_TRY(HoldGroup(*cache_, *chunks_[key], group, sealing.source));
-    for (size_t paged = 0; paged < gates.size(); ++paged)
+    for (size_t paged = 0; paged < gates.size(); ++paged) {
       gates[paged] = sealing.mixing(static_cast<int>(paged), query, key);
+      if (gates[paged] == 0.0f) continue;
+      for (int head = 0; head < layout_->linear.key_heads; ++head) {
+        const int group = chunks_[key]->GroupOf(static_cast<int>(paged), head);
+        MNEME_TRY(HoldGroup(*cache_, *chunks_[key], group, sealing.source));
+      }
+    }
     MNEME_TRY(sealing.kernels->fold_pages(
         {.shape = layout_->linear, .chunk = views_[key], .gate = gates, .state = states},
         *sealing.stream));

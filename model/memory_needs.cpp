@@ -6,6 +6,8 @@
 #include <initializer_list>
 
 #include "base/bytes.h"
+#include "memory/chunk_value.h"
+#include "memory/ladder.h"
 
 namespace mneme::model {
 namespace {
@@ -99,6 +101,9 @@ ReaderNeeds NeedsOf(const ModelConfig& config, const RouterWeights& router, Read
                       layout.radius_count() * 2 * kF32Bytes;
   needs.kv_bytes = layout.attention_layers.size() * layout.kv_page_bytes();
 
+  needs.rung_bytes = memory::HasLadder(layout) ? memory::RungBytes(layout) : 0;
+  needs.disk_chunk_bytes = memory::ChunkValueBytes(layout) - needs.rung_bytes;
+
   const uint64_t tokens = U(kChunkTokens);
   const uint64_t keys = U(linear.key_width()) * tokens;
   const uint64_t rows = U(linear.value_heads) * tokens * (U(linear.key_dim + linear.value_dim) + 1);
@@ -134,6 +139,8 @@ MemoryLayout LayoutOf(const ModelConfig& config, const RouterWeights& router, Re
     if (reader == Reader::kNative || (history.closed && history.recent_chunks == 0)) continue;
     layout.paged_layers.push_back(linear);
     layout.recent_chunks.push_back(history.recent_chunks);
+    if (history.closed)
+      layout.closed_layers.push_back(static_cast<int>(layout.paged_layers.size()) - 1);
     if (reader == Reader::kHla && !history.closed) layout.routed_layers.push_back(linear);
   }
   const bool routed = reader == Reader::kHla && router.has_router();

@@ -46,12 +46,19 @@ struct ReaderNeeds {
   uint64_t folded_bytes = 0;       // folded states
   uint64_t recent_page_bytes = 0;  // closed layers' recent chunks
 
+  // On disk: of each closed chunk, and of each that is a rung (memory/ladder.h) besides.
+  uint64_t disk_chunk_bytes = 0;
+  uint64_t rung_bytes = 0;  // 0: every chunk is a start, and that is counted above
+
   uint64_t chunk_bytes() const {
     return page_bytes + representative_bytes + index_bytes + kv_bytes;
   }
   uint64_t session_bytes() const { return open_chunk_bytes + folded_bytes + recent_page_bytes; }
   double history_bytes_per_token() const {
     return static_cast<double>(chunk_bytes()) / kChunkTokens;
+  }
+  double disk_bytes_per_token() const {
+    return static_cast<double>(disk_chunk_bytes) / kChunkTokens;
   }
   double kv_bytes_per_token() const { return static_cast<double>(kv_bytes) / kChunkTokens; }
 

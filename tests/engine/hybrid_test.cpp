@@ -75,11 +75,11 @@ TEST_F(HybridTest, AKillChangesNothing) {
 TEST_F(HybridTest, ALostKvPageCostsAReplay) {
   const auto nodes = Nodes();
   engine_.Restart(StopMode::kFinish);
-  ASSERT_TRUE(engine_.stores().pages->Delete({&nodes[1], 1}));
+  ASSERT_TRUE(engine_.stores().pages->Delete({&nodes[0], 1}));
   const Answer answer = engine_.Generate("a", RandomIds(30, 2), 40);
   ASSERT_FALSE(answer.failed());
   EXPECT_EQ(answer.tokens(), expected_);
-  EXPECT_EQ(answer.done().memory().restored_tokens(), 256u);
+  EXPECT_EQ(answer.done().memory().restored_tokens(), 512u);
   EXPECT_NE(answer.done().memory().miss_reason(), "");
 }
 

@@ -128,11 +128,11 @@ TEST(ResumeTest, ALostChunkIsComputedAgainFromTheLog) {
   ASSERT_TRUE(support::WaitForChunks(engine, "a", 5));
   engine.Stop(StopMode::kFinish);
   engine.Start();
-  Lose(engine, "a", 2);
+  Lose(engine, "a", 4);
   const Answer found = engine.Generate("a", RandomIds(30, 5), 20);
   ASSERT_FALSE(found.failed()) << found.last().failed().error().message();
   EXPECT_EQ(found.tokens(), expected.tokens());
-  EXPECT_EQ(found.done().memory().restored_tokens(), 512u);
+  EXPECT_EQ(found.done().memory().restored_tokens(), 1024u);
   EXPECT_NE(found.done().memory().miss_reason(), "");
   EXPECT_GT(engine.Stats("a").pages_missed(), 0u);
   EXPECT_EQ(engine.Stats("b").pages_missed(), 0u);

@@ -9,6 +9,18 @@
 
 namespace mneme::support {
 
+namespace {
+
+bool IsClosed(const memory::MemoryLayout& layout, uint32_t layer) {
+  for (const int paged : layout.closed_layers) {
+    const int linear = layout.paged_layers[static_cast<size_t>(paged)];
+    if (layout.linear_layers[static_cast<size_t>(linear)] == static_cast<int>(layer)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<ScriptTurn> RandomScript(size_t tokens, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<ScriptTurn> script;
@@ -72,6 +84,7 @@ std::vector<std::pair<std::string, std::string>> StoredPages(EngineCase& engine,
     const auto node = engine.stores().log->GetNode(key);
     MNEME_CHECK(node.has_value(), "{}", node.error().message());
     for (const uint32_t layer : node->group_layers()) {
+      if (IsClosed(layout, layer)) continue;
       for (uint32_t head = 0; head < node->groups_per_layer(); ++head) {
         const memory::PageKey page = {.node = key,
                                       .kind = memory::ValueKind::kPageGroup,

@@ -31,7 +31,8 @@ Outcome RunScript(EngineCase& engine, const std::string& session,
                   const std::vector<ScriptTurn>& script, uint64_t seed,
                   const std::function<void(size_t)>& before = {});
 
-// Every page group of the session's chunk nodes, as stored.
+// Every page group of the session's chunk nodes that stays, as stored: not those that only starts
+// need.
 std::vector<std::pair<std::string, std::string>> StoredPages(EngineCase& engine,
                                                              const std::string& session);
 

@@ -193,6 +193,46 @@ TEST_F(PageMoverTest, DeletionsGoAheadOfWhatWaitsForRoom) {
   EXPECT_TRUE(store_.List()->empty());
 }
 
+TEST_F(PageMoverTest, ThinningGoesAheadOfWhatWaitsForRoom) {
+  const auto thick = Make(3);
+  mover_->Save(OrderOf(*thick, 9));
+  WaitForReceipts(1);
+  EXPECT_FALSE(mover_->IsThin(NodeKeyFrom(thick->key())));
+  store_.SetFull(true);
+  const auto waiting = Make(0);
+  mover_->Save(OrderOf(*waiting, 1));
+  ASSERT_NO_FATAL_FAILURE(WaitUntilStuck());
+  const PageKey group = GroupKeyOf(layout_, *thick, 2);
+  mover_->Thin({{.node = NodeKeyFrom(thick->key()), .values = {group}}});
+  for (int i = 0; i < 10'000 && !mover_->IsThin(NodeKeyFrom(thick->key())); ++i)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  std::vector<std::byte> value(layout_.group_bytes());
+  EXPECT_EQ(store_.Read(group, value).error().code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(store_.Read(GroupKeyOf(layout_, *thick, 3), value));
+  EXPECT_EQ(receipt_count(), 1u) << "still waits";
+}
+
+TEST_F(PageMoverTest, ThinnedBytesAreDroppedWhenTheyAreHalfOfTheFiles) {
+  mover_ = std::make_unique<PageMover>(
+      layout_, store_,
+      PageMoverOptions{.sync_period_us = 4'000, .compact_after_bytes = 3 * layout_.group_bytes()},
+      RealClock(), [](SaveReceipt) {});
+  const auto thin = [&](unsigned char index) {
+    const PageKey group = GroupKeyOf(layout_, *Make(index), 0);
+    mover_->Thin({{.node = group.node, .values = {group}}});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  store_.file_bytes = 8 * layout_.group_bytes();
+  for (unsigned char index = 0; index < 3; ++index) thin(index);
+  EXPECT_EQ(store_.compactions(), 0);
+  thin(3);
+  for (int i = 0; i < 10'000 && store_.compactions() == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  EXPECT_EQ(store_.compactions(), 1);
+  thin(4);
+  EXPECT_EQ(store_.compactions(), 1);
+}
+
 TEST_F(PageMoverTest, AStopAtOnceAnswersWhatIsLeft) {
   store_.SetFull(true);
   std::vector<std::shared_ptr<ClosedChunk>> chunks;

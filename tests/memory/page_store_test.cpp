@@ -114,6 +114,44 @@ TEST_F(PageStoreTest, DeletesANodeAndNothingElse) {
   EXPECT_TRUE(CheckNodeValues(pages(), gone));
 }
 
+TEST_F(PageStoreTest, AThinnedNodeLosesWhatWasNamedUntilItIsAStartAgain) {
+  const NodeKey node = CaseNodeKey("a", 0);
+  const NodeKey before = CaseNodeKey("a", 1);
+  for (const NodeKey& key : {node, before}) ASSERT_TRUE(WriteNodeValues(pages(), key));
+  EXPECT_FALSE(*pages().IsThin(node));
+  const ThinnedNode thinned = {.node = node,
+                               .values = {CaseGroupKey(node, 0, 1), CaseGroupKey(before, 1, 0)}};
+  ASSERT_TRUE(pages().Thin(std::span(&thinned, 1)));
+  Reopen();
+  EXPECT_TRUE(*pages().IsThin(node));
+  EXPECT_FALSE(*pages().IsThin(before));
+  EXPECT_TRUE(*pages().Has(node));
+  std::vector<std::byte> value(64 * kKiB);
+  for (int layer = 0; layer < support::kCaseLayers; ++layer) {
+    for (int head = 0; head < support::kCaseKeyHeads; ++head) {
+      EXPECT_EQ(bool{pages().Read(CaseGroupKey(node, layer, head), value)},
+                layer != 0 || head != 1);
+      EXPECT_EQ(bool{pages().Read(CaseGroupKey(before, layer, head), value)},
+                layer != 1 || head != 0);
+    }
+  }
+  // Thin already: nothing more goes.
+  const ThinnedNode again = {.node = node, .values = {CaseGroupKey(node, 1, 1)}};
+  ASSERT_TRUE(pages().Thin(std::span(&again, 1)));
+  EXPECT_TRUE(pages().Read(CaseGroupKey(node, 1, 1), value));
+  // Computed again, its boundary record with it.
+  std::vector<std::byte> boundary(sizeof(ValueHeader) + 10);
+  const ValueHeader header = {.kind = ValueKind::kBoundary, .payload_bytes = 10};
+  std::memcpy(boundary.data(), &header, sizeof(header));
+  const PageWrite write{
+      .key = {.node = node, .kind = ValueKind::kBoundary, .layer = 0, .key_head = 0},
+      .value = boundary};
+  ASSERT_TRUE(pages().Write(std::span(&write, 1)));
+  EXPECT_FALSE(*pages().IsThin(node));
+  ASSERT_TRUE(pages().Thin(std::span(&again, 1)));
+  EXPECT_FALSE(pages().Read(CaseGroupKey(node, 1, 1), value));
+}
+
 TEST_F(PageStoreTest, ReadersReadWhileTheMoverWrites) {
   for (uint64_t index = 0; index < 8; ++index)
     ASSERT_TRUE(WriteNodeValues(pages(), CaseNodeKey("a", index)));
@@ -222,10 +260,15 @@ TEST_F(PageStoreTest, TheFakeForOtherTestsAnswersAlike) {
     note(bool{unfit}, unfit.error().code());
     ASSERT_TRUE(store.Delete(std::span(&gone, 1)));
     EXPECT_TRUE(CheckNodeValues(store, kept));
-    answers[i].push_back(fmt::format("{} {} {} {}", *store.Has(kept), *store.Has(gone),
-                                     store.List()->size(), store.counters().reads));
+    const ThinnedNode thinned = {.node = kept, .values = {CaseGroupKey(kept, 1, 0)}};
+    ASSERT_TRUE(store.Thin(std::span(&thinned, 1)));
+    note(bool{CheckNodeValues(store, kept)}, CheckNodeValues(store, kept).error().code());
+    answers[i].push_back(fmt::format("{} {} {} {} {} {}", *store.Has(kept), *store.Has(gone),
+                                     *store.IsThin(kept), *store.IsThin(gone), store.List()->size(),
+                                     store.counters().reads));
   }
   EXPECT_EQ(answers[0], answers[1]);
+  ASSERT_TRUE(WriteNodeValues(fake, kept));
   fake.Damage(CaseGroupKey(kept, 0, 0));
   EXPECT_EQ(CheckNodeValues(fake, kept).error().code(), ErrorCode::kCorruption);
   fake.SetFull(true);

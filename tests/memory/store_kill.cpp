@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "memory/ladder.h"
 #include "memory/reconcile.h"
 
 namespace mneme::support {
@@ -167,6 +168,7 @@ Status StoreKill::CheckNodes(OpenStores& stores, const std::string& name,
                                                : Fail(ErrorCode::kInternal, "{}: no node", name);
   memory::NodeKey key{memory::DigestFrom(session.head.newest_node())};
   uint64_t index = UINT64_MAX;
+  uint32_t chunks = 0;
   while (!key.empty()) {
     const auto node = stores.log->GetNode(key);
     MNEME_TRY(node);
@@ -176,6 +178,7 @@ Status StoreKill::CheckNodes(OpenStores& stores, const std::string& name,
     if (index == UINT64_MAX && acknowledged != newest_nodes_.end() && here < acknowledged->second)
       return Fail(ErrorCode::kInternal, "{}: newest node {}, acknowledged {}", name, here,
                   acknowledged->second);
+    if (index == UINT64_MAX) chunks = static_cast<uint32_t>(here) + 1;
     index = here;
     if (key != CaseNodeKey(name, index) || node->references() != 1)
       return Fail(ErrorCode::kInternal, "{}: node {} with {} references", name, index,
@@ -183,7 +186,13 @@ Status StoreKill::CheckNodes(OpenStores& stores, const std::string& name,
     const auto whole = stores.pages->Has(key);
     MNEME_TRY(whole);
     if (!*whole) return Fail(ErrorCode::kInternal, "{}: node {} has no values", name, index);
-    MNEME_TRY(CheckNodeValues(*stores.pages, key, 32));
+    if (memory::IsRung(static_cast<uint32_t>(index), chunks)) {
+      MNEME_TRY(CheckNodeValues(*stores.pages, key, 32));
+      rungs_ += 1;
+    } else {
+      MNEME_TRY(CheckNodeValues(*stores.pages, key, 32, /*first_layer=*/1));
+      thinned_ += CheckNodeValues(*stores.pages, key, 32) ? 0 : 1;
+    }
     key.bytes = memory::DigestFrom(node->parent());
   }
   return index == 0 ? Status() : Fail(ErrorCode::kInternal, "{}: no first node", name);

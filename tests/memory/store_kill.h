@@ -24,6 +24,8 @@ class StoreKill {
 
   uint64_t acknowledged() const { return acknowledged_turns_; }
   uint64_t nodes() const { return acknowledged_nodes_; }
+  uint64_t rungs() const { return rungs_; }      // chunks found to be whole starts, all checks
+  uint64_t thinned() const { return thinned_; }  // and those that had been thinned
   uint64_t lives_cut_short() const { return lives_cut_short_; }  // killed before it was ready
 
  private:
@@ -41,6 +43,8 @@ class StoreKill {
   std::set<uint64_t> deleted_;
   uint64_t acknowledged_turns_ = 0;
   uint64_t acknowledged_nodes_ = 0;
+  uint64_t rungs_ = 0;
+  uint64_t thinned_ = 0;
   uint64_t lives_cut_short_ = 0;
   bool ready_ = false;
 };

@@ -1,5 +1,6 @@
 // The process that is killed: appends turns for several sessions in groups, writes their chunks to
-// the page store and then their nodes to the log, and makes and deletes a session over and over.
+// the page store and then their nodes to the log, thins what are no rungs any more, and makes and
+// deletes a session over and over.
 // Each line it prints was acknowledged before:
 //
 //   R                      ready
@@ -14,6 +15,7 @@
 #include <random>
 #include <string>
 
+#include "memory/ladder.h"
 #include "memory/reconcile.h"
 #include "tests/support/store_case.h"
 
@@ -89,8 +91,21 @@ class Child {
           support::CommitOne(*stores_.log, support::MakeNode(name, {session->record.id()}, index));
       if (!added) return false;
       Say(fmt::format("N {} {}", name, index));
+      if (!Thin(name, index)) return false;
     }
     return true;
+  }
+
+  // Layer 0 stands for what only rungs keep.
+  bool Thin(const std::string& name, uint64_t newest) {
+    std::vector<memory::ThinnedNode> thinned;
+    for (const uint32_t rung : memory::RungsDroppedAt(static_cast<uint32_t>(newest) + 1)) {
+      const memory::NodeKey key = support::CaseNodeKey(name, rung);
+      thinned.push_back({.node = key, .values = {}});
+      for (int head = 0; head < support::kCaseKeyHeads; ++head)
+        thinned.back().values.push_back(support::CaseGroupKey(key, 0, head));
+    }
+    return bool{stores_.pages->Thin(thinned)};
   }
 
   bool ComeAndGo() {

@@ -1,5 +1,6 @@
 // kill -9 at random moments against everything that was acknowledged before: nothing acknowledged
-// is missing, nothing is there twice, chains are whole, and every node in the log has its values.
+// is missing, nothing is there twice, chains are whole, and every node in the log has its values,
+// those included that a start at a rung needs.
 //
 // MNEME_KILL_CYCLES sets how often (default 25; `make check-long` takes 200), MNEME_SEED the seed.
 #include "tests/memory/store_kill.h"
@@ -32,9 +33,12 @@ TEST(StoreKillTest, NothingAcknowledgedIsLostByKillMinusNine) {
     ASSERT_TRUE(checked) << checked.error().message() << ", cycle " << cycle << ", seed " << seed;
   }
   RecordProperty("acknowledged_turns", std::to_string(kill.acknowledged()));
-  std::printf("%u kills, %llu turns and %llu nodes acknowledged, seed %u\n", cycles,
+  std::printf("%u kills, %llu turns and %llu nodes acknowledged, %llu thinned, seed %u\n", cycles,
               static_cast<unsigned long long>(kill.acknowledged()),
-              static_cast<unsigned long long>(kill.nodes()), seed);
+              static_cast<unsigned long long>(kill.nodes()),
+              static_cast<unsigned long long>(kill.thinned()), seed);
+  EXPECT_GT(kill.rungs(), 0U);
+  EXPECT_GT(kill.thinned(), 0U);
   EXPECT_GE(kill.acknowledged(), cycles);  // below that the run proves nothing
 }
 

@@ -81,6 +81,13 @@ TEST_F(MemoryNeedsTest, CountsWhatEachReaderKeeps) {
   EXPECT_FALSE(mhla.offered);
   EXPECT_EQ(mhla.page_bytes, layer_chunk);
   EXPECT_EQ(mhla.representative_bytes, 0u);
+
+  // Layer 0 is closed; every value has a header of 64 bytes.
+  EXPECT_EQ(hla.disk_chunk_bytes,
+            layer_chunk + 64 + hla.representative_bytes + hla.index_bytes + 64 + kv);
+  EXPECT_EQ(hla.rung_bytes, layer_chunk + 64 + 4 * (2 * 3 * 56 + 10));
+  EXPECT_EQ(native.disk_chunk_bytes, 64 + kv);
+  EXPECT_EQ(native.rung_bytes, 64 + 4 * (2 * 3 * 56 + 10) + native.folded_bytes);
 }
 
 TEST_F(MemoryNeedsTest, CountsPackedWeightsByType) {
@@ -102,6 +109,7 @@ TEST_F(MemoryNeedsTest, LaysOutLayersForTheMemory) {
   EXPECT_THAT(hla.paged_layers, ElementsAre(0, 1));
   EXPECT_THAT(hla.routed_layers, ElementsAre(1));
   EXPECT_THAT(hla.recent_chunks, ElementsAre(1, 0));
+  EXPECT_THAT(hla.closed_layers, ElementsAre(0));
   EXPECT_EQ(hla.linear.pages_max, 8);
   const memory::MemoryLayout native = LayoutOf(config_, router_, Reader::kNative, Dtype::kF16);
   EXPECT_TRUE(native.paged_layers.empty() && native.routed_layers.empty());

@@ -2,6 +2,7 @@
 // a test tells it to.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -29,6 +30,7 @@ class FakePageStore : public memory::PageStore {
     for (const memory::PageWrite& write : values)
       MNEME_TRY(memory::SealValue(write.key, write.value));
     for (const memory::PageWrite& write : values) {
+      if (write.key.kind == memory::ValueKind::kBoundary) thin_.erase(write.key.node);
       values_[write.key].assign(write.value.begin(), write.value.end());
       nodes_.insert(write.key.node);
       counters_.writes += 1;
@@ -64,8 +66,23 @@ class FakePageStore : public memory::PageStore {
       std::erase_if(values_, [&](const auto& value) { return value.first.node == node; });
       nodes_.erase(node);
       whole_.erase(node);
+      thin_.erase(node);
     }
     return {};
+  }
+
+  Status Thin(std::span<const memory::ThinnedNode> nodes) override {
+    const std::lock_guard lock(mutex_);
+    for (const memory::ThinnedNode& thinned : nodes) {
+      if (!thin_.insert(thinned.node).second) continue;
+      for (const memory::PageKey& key : thinned.values) values_.erase(key);
+    }
+    return {};
+  }
+
+  Result<bool> IsThin(const memory::NodeKey& node) override {
+    const std::lock_guard lock(mutex_);
+    return thin_.contains(node);
   }
 
   Result<bool> Has(const memory::NodeKey& node) override {
@@ -79,7 +96,17 @@ class FakePageStore : public memory::PageStore {
   }
 
   Status Sync() override { return {}; }
-  Status Compact() override { return {}; }
+  Status Compact() override {
+    const std::lock_guard lock(mutex_);
+    ++compactions_;
+    return {};
+  }
+  uint64_t FileBytes() override { return file_bytes; }
+  int compactions() const {
+    const std::lock_guard lock(mutex_);
+    return compactions_;
+  }
+  std::atomic<uint64_t> file_bytes{0};  // what it says of itself
   memory::PageStoreCounters counters() const override {
     const std::lock_guard lock(mutex_);
     return counters_;
@@ -88,9 +115,11 @@ class FakePageStore : public memory::PageStore {
  private:
   mutable std::mutex mutex_;
   bool full_ = false;
+  int compactions_ = 0;
   std::map<memory::PageKey, std::vector<std::byte>> values_;
   std::set<memory::NodeKey> nodes_;
   std::set<memory::NodeKey> whole_;
+  std::set<memory::NodeKey> thin_;
   memory::PageStoreCounters counters_;
 };
 

@@ -33,6 +33,7 @@ inline memory::MemoryLayout SmallLayout(memory::Reader reader = memory::Reader::
     layout.paged_layers = {0, 1, 2};
     layout.routed_layers = {1, 2};
     layout.recent_chunks = {1, 0, 0};
+    layout.closed_layers = {0};
   }
   return layout;
 }

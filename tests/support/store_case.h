@@ -57,7 +57,8 @@ memory::PageKey CaseGroupKey(const memory::NodeKey& node, int layer, int key_hea
 std::vector<std::byte> MakeGroup(const memory::PageKey& key, int key_dim = 16);
 Status WriteNodeValues(memory::PageStore& pages, const memory::NodeKey& node, int key_dim = 16);
 // kNotFound or kCorruption where one of them is not what was written.
-Status CheckNodeValues(memory::PageStore& pages, const memory::NodeKey& node, int key_dim = 16);
+Status CheckNodeValues(memory::PageStore& pages, const memory::NodeKey& node, int key_dim = 16,
+                       int first_layer = 0);
 
 // The one entry, committed.
 Result<memory::Committed> CommitOne(memory::TurnStore& log, const memory::LogEntry& entry);
