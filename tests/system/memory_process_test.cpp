@@ -105,7 +105,8 @@ TEST(MemoryProcessTest, StaysUnderTheCapAndItsConstantHoweverLongTheSession) {
     std::printf("%6d tokens: %5.1f MB\n", static_cast<int>(read + kTurnTokens),
                 static_cast<double>(now) / 1e6);
     largest = std::max(largest, now);
-    if (read + kTurnTokens == kSettledTokens) settled = now;
+    if (read + kTurnTokens <= kSettledTokens)
+      settled = largest;  // a flush may just have freed some
   }
   EXPECT_LE(largest, kCapBytes + kConstantBytes);
   EXPECT_LE(largest, settled + kGrowthBytes);
