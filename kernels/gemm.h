@@ -131,6 +131,8 @@ struct PanelRows {
   int64_t out_stride = 0;
   int64_t rows = 0;
   int outputs = kPanelOutputs;  // 1 .. kPanelOutputs
+  // Weights so far behind those in hand are asked for: about the latency of memory.
+  int64_t ahead_bytes = 2048;
   bool add = false;
 };
 void MultiplyPanel(const PanelRows& args);

@@ -10,8 +10,8 @@
 namespace mneme::kernels::cpu {
 namespace {
 
-// Rows of one task of a loop over rows: some microseconds.
-constexpr int64_t kTaskRows = 8;
+// Rows of one task of a loop over rows: eight sessions keep several threads busy.
+constexpr int64_t kTaskRows = 2;
 
 }  // namespace
 

@@ -18,6 +18,12 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 // A decode task reads about this much: some microseconds, many tasks to a matrix.
 constexpr size_t kTaskBytes = size_t{32} << 10;
 
+// From so many rows on the kernel computes longer than it waits for memory. Its tasks are longer
+// stretches of weights, and it asks for them earlier.
+constexpr int64_t kLongTaskRows = 5;
+constexpr size_t kLongTaskBytes = size_t{128} << 10;
+constexpr int64_t kLongAheadBytes = 16384;
+
 // A widened tile and its piece of x stay in a core's second-level cache.
 constexpr int64_t kTileFloats = int64_t{1} << 18;
 constexpr int64_t kTilePanelsMax = 4;
@@ -96,7 +102,9 @@ void MultiplyRows(const MatrixProduct& product, Stream& stream) {
   const PanelMatrix& weight = AsPanels(*product.weight);
   const int64_t outputs = product.outputs == 0 ? weight.rows() : product.outputs;
   const int64_t panels = (outputs + kPanelOutputs - 1) / kPanelOutputs;
-  const auto group = static_cast<int64_t>(std::max<size_t>(1, kTaskBytes / weight.panel_bytes()));
+  const bool long_tasks = product.rows >= kLongTaskRows;
+  const size_t task_bytes = long_tasks ? kLongTaskBytes : kTaskBytes;
+  const auto group = static_cast<int64_t>(std::max<size_t>(1, task_bytes / weight.panel_bytes()));
   AsCpu(stream).pool().Run((panels + group - 1) / group, [&](int64_t task, int) {
     PanelRows args;
     args.dtype = weight.dtype();
@@ -106,6 +114,7 @@ void MultiplyRows(const MatrixProduct& product, Stream& stream) {
     args.out_stride = product.out_stride;
     args.rows = product.rows;
     args.add = product.add;
+    if (long_tasks) args.ahead_bytes = kLongAheadBytes;
     for (int64_t p = task * group; p < std::min(panels, (task + 1) * group); ++p) {
       const int64_t column = p * kPanelOutputs;
       args.panel = weight.panel(p);

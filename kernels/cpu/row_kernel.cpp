@@ -23,13 +23,11 @@ using Words = hn::RebindToUnsigned<Floats>;
 constexpr int kRowBlock = 4;
 constexpr int kSumRegisters = HWY_TARGET <= HWY_AVX3 ? 16 : 8;
 
-// Bytes ahead of the read position that are asked for: about the latency of memory.
-constexpr int64_t kPrefetchBytes = 2048;
-
 // Sums of R rows and kVectors vectors of outputs. `sums` is [R, kPanelOutputs], at these outputs.
+// What lies `ahead` bytes behind the weights in hand is asked for.
 template <int kRows, int kVectors, bool kBf16>
-HWY_INLINE void SumBlock(const std::byte* panel, int64_t cols, const float* HWY_RESTRICT x,
-                         int64_t x_stride, float* HWY_RESTRICT sums) {
+HWY_INLINE void SumBlock(const std::byte* panel, int64_t ahead, int64_t cols,
+                         const float* HWY_RESTRICT x, int64_t x_stride, float* HWY_RESTRICT sums) {
   const Floats d;
   const Words w;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
@@ -56,8 +54,8 @@ HWY_INLINE void SumBlock(const std::byte* panel, int64_t cols, const float* HWY_
       }
     }
     constexpr int64_t kStep = kPanelOutputs * (kBf16 ? 4 : 8);
-    hwy::Prefetch(panel + pair * kStep + kPrefetchBytes);
-    hwy::Prefetch(panel + pair * kStep + kPrefetchBytes + 64);
+    hwy::Prefetch(panel + pair * kStep + ahead);
+    hwy::Prefetch(panel + pair * kStep + ahead + 64);
     for (int r = 0; r < kRows; ++r) {
       const auto x_even = hn::Set(d, x[r * x_stride + 2 * pair]);
       const auto x_odd = hn::Set(d, x[r * x_stride + 2 * pair + 1]);
@@ -88,30 +86,32 @@ HWY_INLINE void SumBlock(const std::byte* panel, int64_t cols, const float* HWY_
 }
 
 template <int kRows, bool kBf16>
-HWY_NOINLINE void SumRows(const std::byte* panel, int64_t cols, const float* x, int64_t x_stride,
-                          float* sums) {
+HWY_NOINLINE void SumRows(const std::byte* panel, int64_t ahead, int64_t cols, const float* x,
+                          int64_t x_stride, float* sums) {
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(Floats()));
   constexpr int kAll = kPanelOutputs / kLanes;
   constexpr int kFit = kSumRegisters / (2 * kRows) < 1 ? 1 : kSumRegisters / (2 * kRows);
   constexpr int kVectors = kFit < kAll ? kFit : kAll;
   static_assert(kAll % kVectors == 0);
   for (int v = 0; v < kAll; v += kVectors)
-    SumBlock<kRows, kVectors, kBf16>(panel + 4 * v * kLanes, cols, x, x_stride, sums + v * kLanes);
+    SumBlock<kRows, kVectors, kBf16>(panel + 4 * v * kLanes, ahead, cols, x, x_stride,
+                                     sums + v * kLanes);
 }
 
 template <bool kBf16>
-void SumsOf(int rows, const std::byte* panel, int64_t cols, const float* x, int64_t x_stride,
-            float* sums) {
+void SumsOf(int rows, const std::byte* panel, int64_t ahead, int64_t cols, const float* x,
+            int64_t x_stride, float* sums) {
   switch (rows) {
     case 1:
-      return SumRows<1, kBf16>(panel, cols, x, x_stride, sums);
+      return SumRows<1, kBf16>(panel, ahead, cols, x, x_stride, sums);
     case 2:
-      return SumRows<2, kBf16>(panel, cols, x, x_stride, sums);
+      return SumRows<2, kBf16>(panel, ahead, cols, x, x_stride, sums);
     case 3:  // three rows in two steps: 6 does not divide the registers
-      SumRows<2, kBf16>(panel, cols, x, x_stride, sums);
-      return SumRows<1, kBf16>(panel, cols, x + 2 * x_stride, x_stride, sums + 2 * kPanelOutputs);
+      SumRows<2, kBf16>(panel, ahead, cols, x, x_stride, sums);
+      return SumRows<1, kBf16>(panel, ahead, cols, x + 2 * x_stride, x_stride,
+                               sums + 2 * kPanelOutputs);
     default:
-      return SumRows<4, kBf16>(panel, cols, x, x_stride, sums);
+      return SumRows<4, kBf16>(panel, ahead, cols, x, x_stride, sums);
   }
 }
 
@@ -121,9 +121,9 @@ void MultiplyPanelHere(const PanelRows& args) {
     const int rows = static_cast<int>(args.rows - row < kRowBlock ? args.rows - row : kRowBlock);
     const float* x = args.x + row * args.x_stride;
     if (args.dtype == Dtype::kBf16) {
-      SumsOf<true>(rows, args.panel, args.cols, x, args.x_stride, sums);
+      SumsOf<true>(rows, args.panel, args.ahead_bytes, args.cols, x, args.x_stride, sums);
     } else {
-      SumsOf<false>(rows, args.panel, args.cols, x, args.x_stride, sums);
+      SumsOf<false>(rows, args.panel, args.ahead_bytes, args.cols, x, args.x_stride, sums);
     }
     for (int r = 0; r < rows; ++r) {
       float* out = args.out + (row + r) * args.out_stride;

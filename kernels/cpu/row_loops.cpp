@@ -14,6 +14,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_loops.cpp"
 #include <hwy/foreach_target.h>
 //
+#include <hwy/cache_control.h>
+//
 #include <hwy/highway.h>
 //
 #include <hwy/contrib/math/math-inl.h>
@@ -68,6 +70,28 @@ HWY_INLINE V TakeTail(D d, const uint16_t* x, size_t count) {
   return hn::Load(d, buffer);
 }
 
+// Bytes ahead of the row in hand that are asked for. The hardware's own guesses end with a page of
+// 4 KiB and come too late for rows that lie in main memory.
+constexpr int64_t kAheadBytes = 8192;
+constexpr int64_t kLineBytes = 64;
+constexpr int kLineFloats = 16;
+
+template <typename Row>
+struct Ahead {
+  Ahead(int64_t stride, int width)
+      : rows(static_cast<int>(kAheadBytes / (std::max<int64_t>(stride, 1) * kNumberBytes)) + 1),
+        bytes(width * kNumberBytes) {}
+
+  void Ask(const Row* row) const {
+    for (int64_t line = 0; line < bytes; line += kLineBytes)
+      hwy::Prefetch(reinterpret_cast<const char*>(row) + line);
+  }
+
+  static constexpr int64_t kNumberBytes = sizeof(Row);
+  int rows;       // between the row in hand and the one that is asked for
+  int64_t bytes;  // of one row
+};
+
 HWY_INLINE float Total(D d, V v) { return hn::GetLane(hn::SumOfLanes(d, v)); }
 
 // Four rows at a time against kInputs vectors: eight sums in flight hide the latency of an FMA.
@@ -78,7 +102,10 @@ HWY_INLINE void DotRowsOf(const Row* rows, int64_t stride, int count, int width,
   const int lanes = static_cast<int>(hn::Lanes(d));
   const int whole = width - width % lanes;
   const size_t rest = static_cast<size_t>(width - whole);
+  const Ahead<Row> ahead(stride, width);
   for (int j = 0; j < count; j += 4) {
+    for (int i = j + ahead.rows; i < std::min(j + ahead.rows + 4, count); ++i)
+      ahead.Ask(rows + stride * i);
     // Missing rows repeat the last one; what they give is not stored.
     const Row* row[4];
     for (int i = 0; i < 4; ++i) row[i] = rows + stride * std::min(j + i, count - 1);
@@ -112,13 +139,19 @@ HWY_INLINE void DotRowsOf(const Row* rows, int64_t stride, int count, int width,
   }
 }
 
-// Columns in strips of four vectors, kept in registers while all rows pass by. Rows are taken two
-// at a time, into sums of their own, so that eight additions are in flight.
+// Columns in strips of four vectors, kept in registers while all rows pass by. One set: rows are
+// taken two at a time, into sums of their own, so that eight additions are in flight. Two sets:
+// rows come in blocks, and while one is read its successor among the `left` rows that follow is
+// asked for.
+constexpr int kBlockRows = 16;
+
 template <int kSets, typename Row>
 HWY_INLINE void AddRowsOf(const Row* rows, int64_t stride, int count, int width,
-                          const float* weight0, const float* weight1, float* sum0, float* sum1) {
+                          const float* weight0, const float* weight1, float* sum0, float* sum1,
+                          int left) {
   const D d;
   const int lanes = static_cast<int>(hn::Lanes(d));
+  const Ahead<Row> ahead(stride, width);
   int column = 0;
   for (; column + 4 * lanes <= width; column += 4 * lanes) {
     V a0 = Take(d, sum0 + column), a1 = Take(d, sum0 + column + lanes);
@@ -132,6 +165,10 @@ HWY_INLINE void AddRowsOf(const Row* rows, int64_t stride, int count, int width,
     int j = 0;
     if constexpr (kSets == 1) {
       for (; j + 2 <= count; j += 2, row += 2 * stride) {
+        if (column == 0 && j + ahead.rows + 2 <= count) {
+          ahead.Ask(row + ahead.rows * stride);
+          ahead.Ask(row + (ahead.rows + 1) * stride);
+        }
         const V w = hn::Set(d, weight0[j]), x = hn::Set(d, weight0[j + 1]);
         const Row* next = row + stride;
         a0 = hn::MulAdd(w, Take(d, row), a0);
@@ -145,6 +182,10 @@ HWY_INLINE void AddRowsOf(const Row* rows, int64_t stride, int count, int width,
       }
     }
     for (; j < count; ++j, row += stride) {
+      if (kSets == 2 && j + kBlockRows < left) {
+        const Row* next = row + kBlockRows * stride;
+        for (int i = 0; i < 4 * lanes; i += kLineFloats) hwy::Prefetch(next + i);
+      }
       const V v0 = Take(d, row), v1 = Take(d, row + lanes);
       const V v2 = Take(d, row + 2 * lanes), v3 = Take(d, row + 3 * lanes);
       const V w = hn::Set(d, weight0[j]);
@@ -202,16 +243,19 @@ void DotRowsF16Loop(const uint16_t* rows, int count, int width, const float* x, 
 
 void AddRowsLoop(const float* rows, int64_t stride, int count, int width, const float* weight,
                  float* sum) {
-  AddRowsOf<1>(rows, stride, count, width, weight, weight, sum, sum);
+  AddRowsOf<1>(rows, stride, count, width, weight, weight, sum, sum, count);
 }
 
 void AddRowsTwiceLoop(const float* rows, int64_t stride, int count, int width, const float* weight0,
                       const float* weight1, float* sum0, float* sum1) {
-  AddRowsOf<2>(rows, stride, count, width, weight0, weight1, sum0, sum1);
+  for (int j = 0; j < count; j += kBlockRows) {
+    AddRowsOf<2>(rows + stride * j, stride, std::min(kBlockRows, count - j), width, weight0 + j,
+                 weight1 + j, sum0, sum1, count - j);
+  }
 }
 
 void AddRowsF16Loop(const uint16_t* rows, int count, int width, const float* weight, float* sum) {
-  AddRowsOf<1>(rows, width, count, width, weight, weight, sum, sum);
+  AddRowsOf<1>(rows, width, count, width, weight, weight, sum, sum, count);
 }
 
 float DotI8Loop(const int8_t* row, int width, const float* x) {
