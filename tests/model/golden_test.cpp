@@ -212,12 +212,17 @@ class GoldenHistoryTest : public ::testing::TestWithParam<const char*>, public G
     const std::string reader = GetParam();
     Golden::Load("routed", "golden_" + reader + ".safetensors", GetParam(), page_dtype, 2);
   }
+
+  // Routed history scores representatives in f16. Where one lies between two f16 numbers, the last
+  // bit of a product decides which it becomes, and that bit differs from one BLAS kernel to another:
+  // a step of 2^-11 in one number moves the logits of these models by up to 4e-4.
+  float tolerance() const { return std::string(GetParam()) == "hla" ? 1e-3f : 1e-4f; }
 };
 
 TEST_P(GoldenHistoryTest, PrefillGivesTheSameLogits) {
   ASSERT_NO_FATAL_FAILURE(Load(Dtype::kF32));
   LocalSession session(*model_);
-  ExpectGoldenLogits(PrefillLogits(session, prompt_.size()), 1e-4f);
+  ExpectGoldenLogits(PrefillLogits(session, prompt_.size()), tolerance());
 }
 
 TEST_P(GoldenHistoryTest, HalfPagesStayWithinTheirRounding) {
@@ -233,7 +238,7 @@ TEST_P(GoldenHistoryTest, GeneratedTokensGiveTheSameLogits) {
   std::vector<float> logits = PrefillLogits(session, first);
   const std::vector<float> generated = DecodeLogits(session, first);
   logits.insert(logits.end(), generated.begin(), generated.end());
-  ExpectGoldenLogits(logits, 1e-4f);
+  ExpectGoldenLogits(logits, tolerance());
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, GoldenHistoryTest, ::testing::Values("hla", "mhla"),
