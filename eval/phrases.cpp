@@ -65,7 +65,8 @@ std::string Phrases::Answer(const std::string& value) const {
 std::string Phrases::Telling(const Key& key, const std::string& value, Form form) {
   const std::string lead_in =
       random_.Unit() < kLeadInShare ? random_.Pick(corpus_.wording.lead_ins) : "";
-  return Begin(lead_in, Sentence(key, value, form));
+  // The value is put in last, so that its first letter stays as it is.
+  return Fill(Begin(lead_in, Sentence(key, "{value}", form)), {{"value", value}});
 }
 
 std::string Phrases::Sentence(const Key& key, const std::string& value, Form form) {
