@@ -1,7 +1,7 @@
 """Builds the generated part of eval/corpus: names, words and filler. Run once; the results are in the repository.
 
 The wording and attribute files are written by hand. Needs the unpacked Debian packages wamerican, scowl, miscfiles,
-manpages and python3.11-doc below one folder, and PyPI's wonderwords:
+manpages, python3.11-doc and wordnet-base below one folder (each as x_NAME), and PyPI's wonderwords:
 
     python3 tools/train/build_corpus.py --packages DIR --wonderwords DIR
 """
@@ -46,6 +46,26 @@ VOWELS = "a e i o u ai ea ia io oa ei".split()
 CODAS = ["", "", "", "l", "n", "r", "s", "m", "nd", "x", "ck", "th", "rn"]
 
 
+OBJECTS = """drawer shelf box basket lamp chair table bench carpet mat blanket pillow mirror clock vase kettle pan oven stove fridge
+bucket ladder rope hammer saw wrench suitcase backpack umbrella coat scarf hat boot bicycle scooter cart boat tent cabinet desk printer monitor
+keyboard cable battery camera radio guitar violin notebook folder envelope map statue fountain fence gate stairs porch garage cellar attic""".split()
+ANIMALS = "dog cat horse goat sheep parrot tortoise hamster rabbit duck hen donkey ferret pony canary lizard goldfish owl pig cow".split()
+PREPOSITIONS = ["under", "behind", "beside", "next to", "on top of", "inside", "above", "below", "in", "near", "across from", "in front of", "at", "on", "between the wall and"]
+LANGUAGES = """English French German Spanish Italian Portuguese Dutch Danish Swedish Norwegian Finnish Polish Czech Hungarian Greek Turkish Arabic Hebrew
+Persian Hindi Bengali Tamil Urdu Thai Vietnamese Korean Japanese Mandarin Swahili Zulu Basque Catalan Welsh Irish Latvian""".split()
+WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+SMALL_NUMBERS = "two three four five six seven eight nine ten eleven twelve twenty thirty forty".split()
+UNITS = "minutes hours days weeks months years seconds".split()
+MUSIC = "cello violin viola piano flute oboe clarinet trumpet trombone harp guitar banjo drums accordion organ tuba saxophone lute".split()
+MATERIALS = "oak pine maple steel iron copper brass bronze marble granite slate glass cotton wool linen silk leather rubber clay concrete bamboo wax".split()
+ENDINGS = "csv txt json yaml md log pdf png py cpp sql zip tar toml".split()
+DOMAINS = "org net local io lan com example internal".split()
+ACTIVITIES = """chess rowing swimming climbing knitting fencing skating dancing sailing hiking archery yoga judo painting baking carving
+drawing collecting repairing planting washing sorting polishing counting training""".split()
+SUBJECTS = ["the road", "the bridge", "she", "he", "they", "the train", "the key", "the battery", "the engine", "nobody", "the weather", "the roof", "the water", "the teacher", "my phone"]
+HAPPENED = ["was flooded", "was closed", "lost the keys", "broke down", "was late", "got sick", "ran out", "was too cold", "leaked", "fell asleep", "was stolen", "did not answer",
+            "was full", "had to leave", "forgot the date", "was on fire", "missed the bus", "was being painted", "stopped working", "was too loud"]
+FIRMS = ["Foods", "Motors", "Shipping", "Press", "Systems", "Brothers", "Optics", "Textiles", "Bakery", "Bank", "Insurance", "Labs", "Tools", "Energy", "Media"]
 UNSUITED_WORDS = "lesbian homosexual bisexual negro gypsy slave slavery corpse murderer suicide terrorist terrorism nazi cancer stripper".split()
 
 
@@ -67,6 +87,10 @@ def common_words(packages, wonderwords):
     words |= set((wonderwords / "adjectivelist.txt").read_text().split())
     profane = set((wonderwords / "profanitylist.txt").read_text().split())
     return sorted(w for w in words if re.fullmatch(r"[a-z]{4,9}", w) and w not in profane and w not in UNSUITED_WORDS)
+
+
+def rude_words(wonderwords):
+    return set((wonderwords / "profanitylist.txt").read_text().split()) | set(UNSUITED_WORDS)
 
 
 def verbs(wonderwords):
@@ -112,6 +136,28 @@ def us_founding_texts(packages):
         yield from tidy(gzip.decompress(path.read_bytes()).decode("latin-1"))
 
 
+def wordnet_glosses(packages):
+    """(word, definition, example sentences) of every WordNet entry that is plain ASCII."""
+    for part in ("noun", "verb", "adj", "adv"):
+        for line in (packages / f"x_wordnet-base/usr/share/wordnet/data.{part}").read_text(encoding="latin-1").splitlines():
+            if not line.startswith("  ") and line.isascii():
+                entry, gloss = line.split(" | ", 1)
+                yield entry.split()[4].split("(")[0].replace("_", " "), gloss.split(';')[0].strip(), re.findall(r'"([^"]+)"', gloss)
+
+
+def wordnet_texts(packages, rng, rude, kept_back):
+    """Example sentences of five to sixteen words, and "word: definition" lines; nothing that holds a word of `rude`, no definition of a word `kept_back`."""
+    sentences, definitions = [], []
+    for word, definition, examples in wordnet_glosses(packages):
+        if word not in kept_back:
+            definitions.append(f"{word}: {definition}")
+        sentences += [e.strip() for e in examples if 5 <= len(e.split()) <= 16]
+    polite = [[line for line in lines if not rude & set(re.findall("[a-z]+", line.lower())) and "\"" not in line] for lines in (sentences, definitions)]
+    for lines in polite:
+        rng.shuffle(lines)
+    return {"example_sentences": polite[0], "definitions": polite[1]}
+
+
 def clip(lines, characters):
     kept, written = [], 0
     for line in lines:
@@ -126,6 +172,25 @@ def write_json(path, value):
     text = json.dumps(value, ensure_ascii=True, indent=1)
     text = re.sub(r"\[\n\s+([^\[\]{}]*?)\n\s+\]", lambda m: "[" + re.sub(r"\n\s+", " ", m.group(1)) + "]", text)
     path.write_text(text + "\n")
+
+
+def more_value_kinds(lists):
+    """Slots and kinds that only training has, for wording of wider reach."""
+    choices = {"plural": [w + "s" for w in lists["words"][:400] if re.search(r"[^sxyhz]$", w)], "object": OBJECTS, "animal": ANIMALS, "preposition": PREPOSITIONS,
+               "language": LANGUAGES, "weekday": WEEKDAYS, "small": SMALL_NUMBERS, "unit": UNITS, "music": MUSIC, "material": MATERIALS,
+               "ending": ENDINGS, "verb": ACTIVITIES, "subject": SUBJECTS, "happened": HAPPENED, "firm": FIRMS, "domain": DOMAINS}
+    slots = {name: {"choice": texts} for name, texts in choices.items()} | {"part": {"range": [0, 255]}, "minor": {"range": [0, 30]}, "some": {"range": [2, 90]}}
+    kinds = {
+        "place": ["{preposition} the {object}", "{preposition} the {color} {object}", "{preposition} the {word}", "{preposition} the {word} {object}"],
+        "object": ["a {color} {object}", "the {word} {object}", "a {object}", "{small} {plural}", "a {word}", "two {plural}"],
+        "language": ["{language}"], "weekday": ["{weekday}", "{weekday}", "{weekday} evening"], "duration": ["{small} {unit}", "{some} {unit}"], "count": ["{some}", "{small}"],
+        "email": ["{word}@{word}.{domain}", "{word}.{word}@{word}.{domain}"], "path": ["/{word}/{word}.{ending}", "/{word}/{word}/{word}", "{word}.{ending}", "{word}_{word}.{ending}"],
+        "version": ["{minor}.{minor}", "{minor}.{minor}.{minor}"], "host": ["{word}-{level}.{domain}", "{word}.{word}.{domain}", "{part}.{part}.{part}.{part}", "{word}-{word}"],
+        "animal": ["a {animal}", "{animal}", "a {color} {animal}", "two {animal}s"], "music": ["{music}", "the {music}"], "material": ["{material}", "{word} {material}"],
+        "activity": ["{verb}", "{verb} {plural}", "{verb} with {name}"], "reason": ["{subject} {happened}", "the {word} {happened}"],
+        "company": ["{name} and Sons", "{name} {firm}", "{word} {firm}", "{name} and {name}"],
+    }
+    return slots, kinds
 
 
 def value_kinds(lists):
@@ -168,7 +233,8 @@ def main():
                      "foods": HELD_OUT_FOODS, "jobs": HELD_OUT_JOBS, "pets": HELD_OUT_PETS, "sites": HELD_OUT_SITES, "kin": HELD_OUT_KIN, "verbs": []},
     }
     prose = {
-        "train": {"python_manual": clip(python_manual(arguments.packages), 700_000)},
+        "train": {"python_manual": clip(python_manual(arguments.packages), 700_000),
+                  **{name: clip(lines, 450_000) for name, lines in wordnet_texts(arguments.packages, random.Random(1), rude_words(arguments.wonderwords), set(words[4000:])).items()}},
         "held_out": {"us_founding_texts": clip(us_founding_texts(arguments.packages), 60_000),
                      "manual_pages": clip(manual_pages(arguments.packages), 160_000)},
     }
@@ -181,12 +247,18 @@ def main():
             "slots": {"name": {"choice": lists["names"]}, "word": {"choice": lists["words"]}, "site": {"choice": lists["sites"]},
                       "kin": {"choice": lists["kin"]}},
         })
-        write_json(folder / "values.json", value_kinds(lists))
+        kinds = value_kinds(lists)
+        if half == "train":
+            slots, more = more_value_kinds(lists)
+            kinds = {"slots": kinds["slots"] | slots, "kinds": kinds["kinds"] | more}
+        write_json(folder / "values.json", kinds)
         write_json(folder / "verbs.json", lists["verbs"])
         texts = dict(prose[half])
         functions, characters = grammars[half]
         for grammar in functions:
             texts[grammar.__name__] = list(filler_grammar.lines(grammar, rng, lists["words"], characters))
+        for grammar in filler_grammar.MORE_TRAINING if half == "train" else []:
+            texts[grammar.__name__] = list(filler_grammar.lines(grammar, random.Random(grammar.__name__), lists["words"], 60_000))
         for name, text in texts.items():
             (folder / "filler" / f"{name}.txt").write_text("\n".join(text) + "\n")
 

@@ -6,6 +6,7 @@ The files and the rules by which conversations are made of them are described in
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2] / "eval" / "corpus"
@@ -87,9 +88,20 @@ class Corpus:
             return ""
         return draw(rng, self.names[owner_class]["templates"], self.names["slots"])
 
+    @cached_property
+    def lexicon(self):
+        """The words of values, and single small-letter words that the definitions explain."""
+        defined = (line.split(":", 1)[0] for line in self.filler["definitions"])
+        return self.values["slots"]["word"]["choice"] + [w for w in defined if re.fullmatch("[a-z]{3,10}", w)]
+
+    @cached_property
+    def prose(self):
+        """Lines of English, the example sentences twice."""
+        return [line for name in ("example_sentences", "example_sentences", "python_manual", "meeting_notes") for line in self.filler[name]]
+
     def texts(self):
         """All text that teaches the tokenizer: filler and wording, without names and values."""
-        frames = [s for s in _strings(self.wording) + _strings(self.attributes)] * 20
+        frames = [s for s in _strings(self.wording) + _strings(self.attributes)] * 6
         return ["\n".join(lines) for lines in self.filler.values()] + ["\n ".join(frames)]
 
     def remembered_words(self):

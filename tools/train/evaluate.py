@@ -1,6 +1,6 @@
 """Recall of a checkpoint by length of history, reader and corpus half; one JSON line per setting.
 
-    python3 tools/train/evaluate.py --model checkpoints/demo --tokens 4096,32768 [--reader hla|none|native] [--held-out]
+    python3 tools/train/evaluate.py --model checkpoints/demo --tokens 4096,32768 [--reader hla|none|native] [--corpus train|development|held_out]
 
 Every question is asked in a fork of its own. The answer is read with its own tokens in place (teacher forcing) and
 counts as right when each of them, <|im_end|> included, is the most probable: then greedy decoding gives just that text.
@@ -47,7 +47,7 @@ class Recall:
         if gating:
             gating.record = []
         hidden = self.model(batch, gating)
-        if gating:
+        if gating and gating.record:
             counts = torch.stack([(gates[0] > 0).sum(-1).float().mean(0) for gates in gating.record]).mean(0)
             self.open_gates.append((counts[:first].mean().item(), counts[first:len(ids) - 2].mean().item()))
         predicted = self.model.logits(hidden[0, first:len(ids) - 1]).argmax(-1).tolist()
@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--model", required=True)
     parser.add_argument("--tokens", default="4096")
     parser.add_argument("--reader", choices=["hla", "none", "native"], default="hla")
-    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--corpus", choices=["train", "development", "held_out"], default="train")
     parser.add_argument("--histories", type=int, default=10)
     parser.add_argument("--facts", type=int, default=10)
     parser.add_argument("--corrected", type=int, default=0, help="how many of the facts are told a second time with another value")
@@ -95,10 +95,10 @@ def main():
     recall = Recall(checkpoint.load(arguments.model).to(device), arguments.reader,
                     arguments.theta or float(settings["theta"]), arguments.pages_max or int(settings["pages_max"]))
     writer = TurnWriter(f"{arguments.model}/tokenizer.json")
-    corpus = Corpus.held_out() if arguments.held_out else Corpus.train()
+    corpus = getattr(Corpus, arguments.corpus)()
     for tokens in map(int, arguments.tokens.split(",")):
         figures, wrong = evaluate(recall, writer, corpus, arguments, tokens)
-        print(json.dumps({"tokens": tokens, "reader": arguments.reader, "half": "held_out" if arguments.held_out else "train", **figures}), flush=True)
+        print(json.dumps({"tokens": tokens, "reader": arguments.reader, "corpus": arguments.corpus, **figures}), flush=True)
         for item in wrong[:arguments.show_wrong]:
             print("  wrong:", json.dumps(item), flush=True)
 

@@ -74,6 +74,64 @@ def key_value_file(rng, words):
         yield f"{rng.choice(words)}.{rng.choice(words)}={rng.choice([rng.choice(words), str(rng.randrange(10**4)), 'true', 'false'])}"
 
 
+def csv_table(rng, words):
+    yield ",".join(rng.choice(words) for _ in range(5))
+    while True:
+        yield f"{rng.randrange(10**4)},{rng.choice(words)},{rng.choice(words)},{rng.random() * 100:.2f},{rng.choice(['yes', 'no', ''])}"
+
+
+def chat_log(rng, words):
+    says = ["did anybody see the {}?", "the {} is fine", "can we talk about the {} tomorrow", "lol, the {} again", "no idea what the {} does", "the {} and the {} look alike",
+            "I will bring the {}", "who moved the {}?", "ok", "thanks", "+1", "the {} broke", "we need {} more {}"]
+    nicks = ["ann", "bob", "kit", "max", "zoe", "tim", "eva", "sam"]
+    while True:
+        yield f"[{_clock(rng)}] <{rng.choice(nicks)}> " + rng.choice(says).format(rng.choice(words), rng.choice(words))
+
+
+def stack_trace(rng, words):
+    while True:
+        yield f"  File \"{rng.choice(words)}/{rng.choice(words)}.py\", line {rng.randrange(2000)}, in {rng.choice(words)}_{rng.choice(words)}"
+        if rng.random() < 0.2:
+            yield f"{rng.choice(['ValueError', 'KeyError', 'TimeoutError', 'OSError'])}: {rng.choice(words)} is not a {rng.choice(words)}"
+
+
+def nested_settings(rng, words):
+    while True:
+        yield f"{rng.choice(words)}:"
+        for _ in range(rng.randrange(1, 5)):
+            yield f"  {rng.choice(words)}_{rng.choice(words)}: {rng.choice([rng.choice(words), str(rng.randrange(10**4)), 'true', 'null', '[]'])}"
+
+
+def letters(rng, words):
+    openings = ["Dear all,", "Hello everyone,", "Dear friends,", "Good evening,"]
+    bodies = ["thank you for the {} you sent last week.", "we had to cancel the {} because of the {}.", "the {} arrived in one piece, the {} did not.", "please find the {} enclosed.",
+              "nobody has asked about the {} so far.", "I wonder whether the {} could be painted before the {} comes.", "our {} has been very quiet this year."]
+    while True:
+        yield rng.choice(openings)
+        for _ in range(rng.randrange(2, 6)):
+            text = rng.choice(bodies).format(rng.choice(words), rng.choice(words))
+            yield text[0].upper() + text[1:]
+        yield rng.choice(["Best wishes,", "Yours,", "Kind regards,", "See you soon,"])
+
+
+def shell_session(rng, words):
+    while True:
+        yield f"$ {rng.choice(['ls', 'cat', 'grep', 'mv', 'rm', 'make', 'git add', 'tar xf', 'head'])} {rng.choice(words)}{rng.choice(['', '.txt', '/', '.tar', '.log'])} {rng.choice(words)}"
+        for _ in range(rng.randrange(3)):
+            yield f"{rng.choice(words)}: {rng.choice(['no such file', 'done', 'permission denied', 'ok', str(rng.randrange(10**5))])}"
+
+
+def measured_facts(rng, words):
+    """Sentences that look like facts somebody might tell."""
+    while True:
+        yield rng.choice([f"The {rng.choice(words)} of the {rng.choice(words)} is {rng.randrange(10**rng.randrange(1, 6))}.",
+                          f"The {rng.choice(words)} {rng.choice(words)} was set to {rng.choice(words)}.",
+                          f"Its {rng.choice(words)} is called {rng.choice(words).capitalize()} and weighs {rng.randrange(2, 500)} grams.",
+                          f"The {rng.choice(words)} of every {rng.choice(words)} has a {rng.choice(words)}.",
+                          f"In {rng.randrange(1700, 2020)} the {rng.choice(words)} moved from the {rng.choice(words)} to the {rng.choice(words)}."])
+
+
+MORE_TRAINING = [csv_table, chat_log, stack_trace, nested_settings, letters, shell_session, measured_facts]
 TRAINING = [server_log, json_records, file_listing, meeting_notes, inventory]
 HELD_OUT = [commit_log, test_report, weather_report, key_value_file]
 

@@ -81,6 +81,16 @@ def unit(x):
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + EPS)
 
 
+def states_before(carry):
+    """carry [B,N,H,K,2K] = [added | left] -> the native state before each chunk [B,N,H,K,K]."""
+    width = carry.shape[-2]
+    states = [torch.zeros_like(carry[:, 0, ..., :width])]
+    for chunk in carry.unbind(1)[:-1]:
+        added, left = chunk.split(width, -1)
+        states.append(left @ states[-1] + added)
+    return torch.stack(states, 1)
+
+
 def swiglu(gate, up):
     return F.silu(gate) * up
 
@@ -138,9 +148,9 @@ class LinearAttention(nn.Module):
                                                chunks(beta).squeeze(-1), chunks(g).squeeze(-1))
         carry = carry.view(B, N, H, K, 2 * K)
         native = gating is not None and gating.native
-        if self.router is None and not native:
-            added = F.pad(carry[:, :-1, ..., :K], (0, 0, 0, 0, 0, 0, 1, 0)).reshape(B * N, H, K, K)
-            o = (local + read @ added).transpose(1, 2).reshape(B, T, H, K)
+        if self.router is None or native:
+            states = states_before(carry) if native else F.pad(carry[:, :-1, ..., :K], (0, 0, 0, 0, 0, 0, 1, 0))
+            o = (local + read @ states.reshape(B * N, H, K, K)).transpose(1, 2).reshape(B, T, H, K)
         else:
             o = local.transpose(1, 2).reshape(B, T, H, K)
             if gating is not None:
@@ -158,8 +168,6 @@ class LinearAttention(nn.Module):
         """Gates of the rows over all chunks [B,H,R,N]; chunks that are not closed yet get 0."""
         B, T, _ = qkv.shape
         closed = torch.arange(T // CHUNK, device=qkv.device) < (gating.rows // CHUNK)[..., None]
-        if gating.native:
-            return closed[:, None].expand(-1, self.heads, -1, -1).float()
         raw = qkv.float().view(B, T, 3, self.heads, self.head_width)
         q_rows = raw[:, :, 0].gather(1, gating.rows[..., None, None].expand(-1, -1, *raw.shape[3:]))
         representatives = self.router.representatives(raw[:, :, 1])

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from training_data import NONE
 
 NONE_WEIGHT = 0.25  # of rows outside answers
+FIRST_WEIGHT = 3.0  # of the rows that choose an answer's first token
 THETA_LOGIT = -2.1972  # of a gate of 0.1
 
 
@@ -39,7 +40,9 @@ class RouteTargets:
             same_key |= key == slot
         chunk = batch["row_chunk"].flatten()
         told = chunk >= 0
-        weight = torch.where(batch["row_kind"].flatten() == NONE, NONE_WEIGHT, 1.0)
+        question = batch["row_question"]
+        first = (question >= 0) & (question != F.pad(question[:, :-1], (1, 0), value=-1))
+        weight = torch.where(batch["row_kind"] == NONE, NONE_WEIGHT, torch.where(first, FIRST_WEIGHT, 1.0)).flatten()
         return cls((sequence_of_row[:, 0] * N + chunk) * told, told, visible & ~(same_key & (key != 0)), weight)
 
 

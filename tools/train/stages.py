@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stage:
-    seconds: float
+    seconds: float       # of one GPU; several share them
     tokens: int          # length of a sample
     batch: int           # samples a step and GPU
     rate: tuple          # share of the full learning rate at start and end
@@ -17,7 +17,7 @@ class Stage:
 
 
 STAGES = {
-    "short": Stage(seconds=270, tokens=1024, batch=64, rate=(1.0, 1.0), oracle=(1.0, 0.4)),
-    "middle": Stage(seconds=600, tokens=4096, batch=16, rate=(1.0, 0.5), oracle=(0.4, 0.0), pages_max=6, binary_share=0.1),
-    "long": Stage(seconds=420, tokens=8192, batch=8, rate=(0.5, 0.0), oracle=(0.0, 0.0), pages_max=16, theta=0.1, all_rows=True, binary_share=0.3),
+    "short": Stage(seconds=520, tokens=1024, batch=64, rate=(1.0, 1.0), oracle=(1.0, 0.3)),
+    "middle": Stage(seconds=1480, tokens=4096, batch=16, rate=(1.0, 0.5), oracle=(0.3, 0.0), pages_max=6, binary_share=0.1),
+    "long": Stage(seconds=820, tokens=8192, batch=8, rate=(0.5, 0.0), oracle=(0.0, 0.0), pages_max=16, theta=0.1, all_rows=True, binary_share=0.3),
 }

@@ -4,7 +4,8 @@
     torchrun --nproc-per-node 2 tools/train/train.py ...        on two GPUs, each with its own batch
 
 Writes a checkpoint folder after every stage and every two minutes, train.log, and state.pt, from which the same
-command goes on where it was stopped. A stage lasts for a time, not for a number of steps: --scale stretches it.
+command goes on where it was stopped. A stage lasts for a time, not for a number of steps: its GPU seconds are shared by
+the GPUs, and --scale stretches it. --reader native trains the control: every layer reads all history, no routing.
 """
 
 import argparse
@@ -30,7 +31,7 @@ LOG_STEPS = 50
 CLOCK_STEPS = 10
 SAVE_SECONDS = 120
 WARM_UP_STEPS = 100
-WORKERS = 10
+WORKERS = 12
 ROUTING_WEIGHT = 0.5
 
 
@@ -40,10 +41,12 @@ def parse_arguments():
     parser.add_argument("--tokenizer", type=Path, default=Path(__file__).resolve().parents[2] / "checkpoints/demo/tokenizer.json")
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--scale", type=float, default=1.0, help="factor on every stage's seconds")
+    parser.add_argument("--reader", choices=["hla", "native"], default="hla")
     parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--adam-lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--begin-with", type=Path, help="checkpoint folder whose weights to begin with")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), help="save and end after this many seconds; the same command goes on")
     parser.add_argument("--eager", action="store_true", help="compile nothing")
     return parser.parse_args()
 
@@ -66,13 +69,13 @@ class Trainer:
         self.model = (checkpoint.load(arguments.begin_with) if arguments.begin_with else Model(ModelConfig())).to(self.device)
         self.optimizers = optimizers(self.model, arguments.muon_lr, arguments.adam_lr)
         self.parameters = list(self.model.parameters())
-        self.flat = torch.zeros(sum(p.numel() for p in self.parameters) + 1, device=self.device)
+        self.flat = torch.zeros(sum(p.numel() for p in self.parameters) + 2, device=self.device)  # the last two: seconds of stage and command
         offset = 0
         for p in self.parameters:  # gradients live in one buffer: one all-reduce a step
             p.grad = self.flat[offset:offset + p.numel()].view_as(p)
             offset += p.numel()
         self.generator = torch.Generator(self.device).manual_seed(arguments.seed * 1000 + self.rank)
-        self.step, self.done, self.stage_seconds, self.saved = 0, [], 0.0, time.time()
+        self.step, self.done, self.stage_seconds, self.started, self.saved = 0, [], 0.0, time.time(), time.time()
         if self.rank == 0:
             arguments.out.mkdir(parents=True, exist_ok=True)
             if arguments.tokenizer.parent.resolve() != arguments.out.resolve():
@@ -110,7 +113,10 @@ class Trainer:
         self.log(parameters=sum(p.numel() for p in self.parameters), world=self.world, **settings)
         for name in self.arguments.stages.split(","):
             if name not in self.done:
-                self.run_stage(name, STAGES[name])
+                finished = self.run_stage(name, STAGES[name])
+                if not finished:
+                    self.save()
+                    break
                 self.done.append(name)
                 self.stage_seconds = 0.0
                 self.save()
@@ -118,7 +124,7 @@ class Trainer:
             dist.destroy_process_group()
 
     def run_stage(self, name, stage):
-        seconds = stage.seconds * self.arguments.scale
+        seconds = stage.seconds * self.arguments.scale / self.world
         data = Conversations(self.arguments.tokenizer, stage.tokens, stage.batch, f"{self.arguments.seed}/{name}/{self.step}/{self.rank}")
         loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=WORKERS, pin_memory=self.device.type == "cuda", prefetch_factor=4)
         started, first_step, progress = time.time() - self.stage_seconds, self.step, self.stage_seconds / seconds
@@ -133,13 +139,14 @@ class Trainer:
                 logged = time.time()
                 self.log(stage=name, step=self.step, progress=progress, tokens_per_second=rate, **figures)
             if self.step % CLOCK_STEPS == 0:
-                self.stage_seconds = self.flat[-1].item()
+                self.stage_seconds, command_seconds = self.flat[-2:].tolist()
                 progress = self.stage_seconds / seconds
-                if progress >= 1:
+                if progress >= 1 or command_seconds > self.arguments.stop_after:
                     break
                 if time.time() - self.saved > SAVE_SECONDS:
                     self.save()
-        self.log(stage=name, finished_steps=self.step - first_step)
+        self.log(stage=name, steps=self.step - first_step, progress=progress)
+        return progress >= 1
 
     def train_step(self, stage, progress, batch, elapsed, logging):
         def between(ends):
@@ -154,17 +161,17 @@ class Trainer:
         logits = self.model.logits(hidden)
         losses = F.cross_entropy(logits.flatten(0, 1).float(), batch["target"].flatten(), reduction="none").view_as(batch["weight"])
         language = (losses * batch["weight"]).sum() / batch["weight"].sum()
-        if stage.all_rows:
+        if stage.all_rows and trace:
             trace = [(router, queries.gather(1, batch["rows"][..., None, None].expand(-1, -1, *queries.shape[2:])), representatives)
                      for router, queries, representatives in trace]
-        routing, metrics = routing_loss(trace, RouteTargets.of(batch), stage.binary_share)
+        routing, metrics = routing_loss(trace, RouteTargets.of(batch), stage.binary_share) if trace else (torch.zeros((), device=self.device), {})
         self.flat.zero_()
         (language + ROUTING_WEIGHT * routing).backward()
-        self.flat[-1] = elapsed
+        self.flat[-2], self.flat[-1] = elapsed, time.time() - self.started
         if self.world > 1:
             dist.all_reduce(self.flat, op=dist.ReduceOp.AVG)
-        norm = self.flat[:-1].norm()
-        self.flat[:-1].mul_((1.0 / norm).clamp(max=1.0))
+        norm = self.flat[:-2].norm()
+        self.flat[:-2].mul_((1.0 / norm).clamp(max=1.0))
         for optimizer in self.optimizers:
             optimizer.step()
         if not logging:
@@ -174,6 +181,8 @@ class Trainer:
 
     def gating(self, stage, oracle_share, batch):
         chunks = batch["chunk_keys"].shape[1]
+        if self.arguments.reader == "native":
+            return Gating(batch["rows"], native=True)
         if stage.all_rows:
             return Gating.everywhere(batch["ids"], pages_max=stage.pages_max, theta=stage.theta)
         return Gating(batch["rows"], given_gates(batch, chunks, self.generator), forced_rows(batch, oracle_share, self.generator),

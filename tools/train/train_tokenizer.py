@@ -2,8 +2,9 @@
 
 The file has the form of Qwen3.5's (NFC, the same pre-tokenizer, byte-level pieces, added tokens by content), but the
 merges are chosen so that a word is the same pieces wherever it stands: merges join letters to letters or marks to
-marks only, and a leading blank stays a piece of its own, except before frequent words that begin no name or value.
-A value told after a blank and answered at the start of a line is then one and the same token sequence.
+marks only, and a leading blank stays a piece of its own, except before the most frequent small words and before
+frequent words that begin no name or value. A value told after a blank and answered at the start of a line is then one
+and the same token sequence, but for the few that begin like a small word.
 
     python3 tools/train/train_tokenizer.py --out checkpoints/demo
 """
@@ -21,7 +22,8 @@ PRE_TOKENIZER = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 NOT_SPECIAL = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
 VOCABULARY = 4096
-SPACED_WORDS_MAX = 400
+SPACED_WORDS_MAX = 500
+SMALL_WORDS = 80  # the most frequent words, joined to their blank whatever begins with them
 PIECE_BYTES_MAX = 8
 RUN = re.compile(r"[A-Za-z]+|[^\sA-Za-z0-9]+")
 
@@ -92,13 +94,13 @@ def split(word, ranks):
 
 
 def spaced_words(texts, ranks, remembered):
-    """Frequent lower-case words that are one piece and that no name or value begins with."""
+    """Frequent lower-case words that are one piece: the small ones, and those that no name or value begins with."""
     beginnings = {split(run, ranks)[0] for run in remembered}
     counts = Counter()
     for text in texts:
-        counts.update(re.findall(r" ([a-z]+)(?![A-Za-z])", text))
-    chosen = [w for w, _ in counts.most_common() if w not in beginnings and len(split(w, ranks)) == 1]
-    return chosen[:SPACED_WORDS_MAX]
+        counts.update(re.findall(r" ([a-z]+|I)(?![A-Za-z])", text))
+    frequent = [w for w, _ in counts.most_common() if len(split(w, ranks)) == 1]
+    return (frequent[:SMALL_WORDS] + [w for w in frequent[SMALL_WORDS:] if w not in beginnings])[:SPACED_WORDS_MAX]
 
 
 def tokenizer_file(merges):

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from corpus import Corpus
+from filler_formats import exchanged_prose, random_lines
 from phrases import Phrases
 from turns import TurnWriter
 from variation import Variation
@@ -28,7 +29,8 @@ from variation import Variation
 CHUNK = 256
 NONE, TOLD, UNTOLD = 0, 1, 2
 KEYS_PER_CHUNK = 24
-WEIGHT_ANSWER, WEIGHT_REPLY, WEIGHT_TEXT = 1.0, 0.2, 0.03
+WEIGHT_FIRST, WEIGHT_ANSWER, WEIGHT_REPLY, WEIGHT_TEXT = 2.0, 1.0, 0.2, 0.05  # of predicting an answer's first token, its others, ...
+RELATION_SHARE, QUOTATION_SHARE, MADE_UP_FILLER_SHARE = 0.45, 0.1, 0.45
 
 
 @dataclass
@@ -85,23 +87,24 @@ class Conversation:
         self.append(self.writer.newline, 0.0)
 
     def owner(self, owner_class):
-        text = self.corpus.owner(self.rng, owner_class)
-        return self.variation.blended(text) if self.rng.random() < 0.3 else text
+        return self.variation.altered_owner(self.corpus.owner(self.rng, owner_class))
 
     def value(self, key):
-        text = self.corpus.value(self.rng, key.kind)
-        return self.variation.blended(text) if self.rng.random() < 0.3 else text
+        return self.variation.altered(self.corpus.value(self.rng, key.kind))
 
     def new_key(self):
-        if self.rng.random() < 0.3:
+        if self.rng.random() < QUOTATION_SHARE:
+            owner_class = self.rng.choice(["self", "person", "thing"])
+            return self.variation.quotation(owner_class, self.rng.choice(self.owners[owner_class]))
+        if self.rng.random() < 0.4:
             fresh = {c: [self.owner(c)] for c in self.owners}
-            return self.phrases.key(fresh, [self.phrases.attribute()], relation_share=0.25)
-        return self.phrases.key(self.owners, self.attributes, relation_share=0.2)
+            return self.phrases.key(fresh, [self.phrases.attribute()], RELATION_SHARE)
+        return self.phrases.key(self.owners, self.attributes, RELATION_SHARE)
 
     def telling_turn(self, correct):
-        """One or two facts in one message, sometimes inside a pasted text."""
+        """One to three facts in one message, sometimes inside a pasted text."""
         told = []
-        for _ in range(1 if self.rng.random() < 0.85 else 2):
+        for _ in range(self.rng.choice([1, 1, 1, 1, 1, 1, 1, 2, 2, 3])):
             if correct:
                 fact = self.rng.choice(list(self.facts.values()))
                 fact.value = self.value(fact.key)
@@ -117,33 +120,33 @@ class Conversation:
         if self.rng.random() < 0.15:
             self.filler_turn(told)
             return
-        content, places = [], []
+        text, spans = "", []
         for fact, sentence in told:
-            content += self.writer.line(" ") if content else []
-            places.append((fact, len(content), self.writer.sentence(sentence)))
-            content += places[-1][2].ids
+            text += self.rng.choice([" ", " ", " ", "\n", " And "]) if text else ""
+            spans += [(len(text), len(text) + len(sentence.text)), (len(text) + sentence.value_start, len(text) + sentence.value_end)]
+            text += sentence.text
+        content, indices = self.writer.passage(text, spans)
         start = self.append(self.writer.user(content), WEIGHT_TEXT) + self.writer.user_prefix
-        self.mark_told(start, places)
+        self.mark_told(start, [(fact, *indices[2 * i:2 * i + 2]) for i, (fact, _) in enumerate(told)])
         self.reply(self.wording("acknowledgements"))
 
     def mark_told(self, start, places):
-        """Records where values stand; the value itself cannot be predicted and has no weight."""
-        for fact, offset, encoded in places:
-            positions = [start + offset + i for i in encoded.value]
+        """places: (fact, indices of its sentence, indices of its value), from `start` on. The value cannot be predicted and has no weight."""
+        for fact, sentence, value in places:
+            positions = [start + i for i in value]
             for p in positions:
                 self.weights[p] = 0.0
             fact.versions.append(positions)
-            self.spans.append((start + offset, start + offset + len(encoded.ids), fact.key.id))
+            self.spans.append((start + sentence[0], start + sentence[-1] + 1, fact.key.id))
 
     def wording(self, name):
         return self.corpus.wording[name]
 
     def filler_turn(self, told):
         """A pasted text or tool output with the told sentences as lines of their own inside it."""
-        lines = self.rng.choice(self.sources)
+        lines = self.lines()
         length = min(int(self.rng.expovariate(1 / self.filler_tokens)) + 8, self.tokens // 2)
         content, places, told = [], [], list(told)
-        at = self.rng.randrange(len(lines))
         share = self.rng.random()
         as_tool = not told and self.rng.random() < 0.25
         if not as_tool and self.rng.random() < 0.7:
@@ -152,15 +155,28 @@ class Conversation:
             content += self.writer.newline if content else []
             if told and len(content) >= share * length:
                 fact, sentence = told.pop(0)
-                places.append((fact, len(content), self.writer.sentence(sentence)))
-                content += places[-1][2].ids
+                encoded = self.writer.sentence(sentence)
+                places.append((fact, [len(content), len(content) + len(encoded.ids) - 1], [len(content) + i for i in encoded.value]))
+                content += encoded.ids
             else:
-                content += self.shuffled_digits(self.writer.line(lines[at % len(lines)]))
-                at += 1
+                content += next(lines)
         turn = self.writer.tool(content) if as_tool else self.writer.user(content)
         start = self.append(turn, WEIGHT_TEXT) + self.writer.user_prefix
         self.mark_told(start, places)
         self.reply(self.wording("acknowledgements" if places else "filler_acknowledgements"))
+
+    def lines(self):
+        """Endless lines of one text as ids: of a corpus file, or in a form made up for it."""
+        if self.rng.random() < MADE_UP_FILLER_SHARE:
+            made_up = self.rng.choice([random_lines, random_lines, exchanged_prose])
+            names = self.owners["person"] + self.owners["thing"]
+            for line in made_up(self.rng, self.variation.lexicon, self.variation.sentences, names):
+                yield self.writer.fresh(line)
+        lines = self.rng.choice(self.sources)
+        at = self.rng.randrange(len(lines))
+        while True:
+            yield self.shuffled_digits(self.writer.line(lines[at % len(lines)]))
+            at += 1
 
     def shuffled_digits(self, ids):
         """Other numbers in the same text, so that filler is not learned by heart."""
@@ -169,7 +185,7 @@ class Conversation:
 
     def asking_turn(self):
         """A question and its answer; returns the rows that it takes."""
-        if self.rng.random() < 0.25:
+        if self.rng.random() < 0.16:
             return self.ask_untold()
         facts = list(self.facts.values())
         corrected = [f for f in facts if len(f.versions) > 1]
@@ -187,7 +203,7 @@ class Conversation:
         key = self.new_key()
         if self.rng.random() < 0.5 and self.facts:  # a near miss: same owner or same attribute as something told
             near = self.rng.choice(list(self.facts.values())).key
-            if near.relation < 0 and near.owner:
+            if near.relation < 0 and near.owner and not near.topic:
                 swapped = {near.owner_class: [near.owner if self.rng.random() < 0.5 else self.owner(near.owner_class)]}
                 attributes = [(near.attribute, near.kind, [near.owner_class])]
                 if swapped[near.owner_class][0] == near.owner:
@@ -205,7 +221,8 @@ class Conversation:
         question = self.writer.sentence(self.variation.question(key))
         self.append(self.writer.user(question.ids), WEIGHT_TEXT, key.id)
         self.append(self.writer.prompt, 0.0, key.id)
-        start = self.append(answer, WEIGHT_ANSWER, key.id)
+        start = self.append(answer[:1], WEIGHT_FIRST, key.id)
+        self.append(answer[1:], WEIGHT_ANSWER, key.id)
         self.append([self.writer.end_id], WEIGHT_REPLY)
         self.append(self.writer.newline, 0.0)
         return start - 1

@@ -40,11 +40,19 @@ class TurnWriter:
             self._tokens_of[text] = self._ids(text)
         return self._tokens_of[text]
 
+    def fresh(self, text):
+        """The same for text that will not come again."""
+        return self._ids(text)
+
     def sentence(self, sentence):
         """Ids of a Sentence and which of them hold its value."""
-        encoding = self._tokenizer.encode(sentence.text, add_special_tokens=False)
-        value = [i for i, (start, end) in enumerate(encoding.offsets) if end > sentence.value_start and start < sentence.value_end]
-        return Encoded(encoding.ids, value)
+        ids, (value,) = self.passage(sentence.text, [(sentence.value_start, sentence.value_end)])
+        return Encoded(ids, value)
+
+    def passage(self, text, spans):
+        """Ids of a text, and for each span of its characters the indices of the ids that hold it."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, [[i for i, (start, end) in enumerate(encoding.offsets) if end > first and start < last] for first, last in spans]
 
     def user(self, content):
         return self._user + content + self._close
