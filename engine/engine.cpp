@@ -51,6 +51,14 @@ Result<std::unique_ptr<memory::PageCache>> MakeCache(const EngineOptions& option
   return memory::PageCache::Make({.group_bytes = group_bytes, .bytes_max = options.host_bytes_max});
 }
 
+// The worst that is so.
+std::string StateText(const memory::TurnStore& log, memory::PageStoreState pages) {
+  if (log.failed()) return "failed";
+  if (!log.report().regressions.empty()) return "regressed";
+  if (pages == memory::PageStoreState::kFailed) return "pages_failed";
+  return pages == memory::PageStoreState::kMending ? "mending" : "ready";
+}
+
 // Ids that end an answer: the checkpoint's own and the chat template's.
 std::vector<int32_t> EndIds(const EngineInputs& inputs) {
   std::vector<int32_t> ids = inputs.model->config().eos_ids;
@@ -222,9 +230,7 @@ Status Engine::Core::Submit(std::shared_ptr<Call> call) {
 
 v1::Health Engine::Core::Health() const {
   v1::Health health;
-  health.set_state(inputs_.log->failed()                       ? "failed"
-                   : inputs_.log->report().regressions.empty() ? "ready"
-                                                               : "regressed");
+  health.set_state(StateText(*inputs_.log, inputs_.pages->state()));
   health.set_model(options_.model_name);
   health.set_reader(std::string(memory::NameOf(inputs_.model->layout().reader)));
   return health;

@@ -86,7 +86,9 @@ void SessionReader::ServerStats(v1::StatsReply* reply) const {
   reply->set_tokens_restored(counters.tokens_restored);
   reply->set_page_store_reads(steps.group_reads);
   reply->set_page_store_read_bytes(steps.group_read_bytes);
-  reply->set_page_store_writes(parts_.inputs.pages->counters().writes);
+  const memory::PageStoreCounters pages = parts_.inputs.pages->counters();
+  reply->set_page_store_writes(pages.writes);
+  reply->set_page_store_mends(pages.mends);
   reply->set_pages_evicted_from_host(parts_.cache.dropped_groups());
   reply->set_pages_missed(counters.pages_missed);
   reply->set_sessions_running(static_cast<uint64_t>(admission_.running()));

@@ -40,6 +40,13 @@ struct PageStoreCounters {
   uint64_t writes = 0;  // values
   uint64_t written_bytes = 0;
   uint64_t damaged_reads = 0;
+  uint64_t mends = 0;  // times that damage stopped its writes and was taken out
+};
+
+enum class PageStoreState : uint8_t {
+  kReady,
+  kMending,  // everything is read to find what is damaged; writes wait, reads now and then
+  kFailed,   // takes no writes, for another reason than room, until it is opened again
 };
 
 // A node that nobody starts at any more, and the values that only such a start reads. They may be
@@ -84,6 +91,7 @@ class PageStore {
   virtual uint64_t FileBytes() = 0;
 
   virtual PageStoreCounters counters() const = 0;
+  virtual PageStoreState state() const = 0;
 };
 
 struct PageStoreOptions {

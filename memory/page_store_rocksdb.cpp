@@ -195,8 +195,11 @@ class RocksdbPageStore : public PageStore {
             .read_bytes = read_bytes_.load(std::memory_order_relaxed),
             .writes = writes_.load(std::memory_order_relaxed),
             .written_bytes = written_bytes_.load(std::memory_order_relaxed),
-            .damaged_reads = damaged_reads_.load(std::memory_order_relaxed)};
+            .damaged_reads = damaged_reads_.load(std::memory_order_relaxed),
+            .mends = mends_.load(std::memory_order_relaxed)};
   }
+
+  PageStoreState state() const override { return state_; }
 
  private:
   static tl::unexpected<Error> Closed() {
@@ -220,7 +223,11 @@ class RocksdbPageStore : public PageStore {
       MNEME_TRY(Mend(ErrorFrom(status, what, path_)));
       status = WriteNow(batch, sync);
     }
-    if (!status.ok()) return Fail(ErrorFrom(status, what, path_));
+    if (!status.ok()) {
+      Error error = ErrorFrom(status, what, path_);
+      if (error.reason() != Reason::kStoreFull) state_ = PageStoreState::kFailed;
+      return Fail(std::move(error));
+    }
     return {};
   }
 
@@ -237,6 +244,14 @@ class RocksdbPageStore : public PageStore {
   // be written and compacted again. Where tables themselves are damaged, everything is dropped.
   Status Mend(const Error& why) {
     MNEME_LOG(kWarning, "page_store_mends", "error=\"{}\"", why.message());
+    state_ = PageStoreState::kMending;
+    const Status mended = TakeOutDamage();
+    state_ = mended ? PageStoreState::kReady : PageStoreState::kFailed;
+    if (mended) mends_.fetch_add(1, std::memory_order_relaxed);
+    return mended;
+  }
+
+  Status TakeOutDamage() {
     MNEME_TRY(Reopen(/*compacts=*/false));
     const auto dropped = DropDamagedNodes();
     if (dropped) {
@@ -307,6 +322,8 @@ class RocksdbPageStore : public PageStore {
   std::atomic<uint64_t> writes_{0};
   std::atomic<uint64_t> written_bytes_{0};
   std::atomic<uint64_t> damaged_reads_{0};
+  std::atomic<uint64_t> mends_{0};
+  std::atomic<PageStoreState> state_{PageStoreState::kReady};
 };
 
 // Opens it and reads every key, as damage in a table shows only then.

@@ -3,6 +3,7 @@
 // has a typed answer while everybody else is served.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <random>
@@ -135,6 +136,52 @@ TEST_F(PageDamageTest, AMissingPageStoreIsComputedAgain) {
   EXPECT_EQ(AnswerOf("b"), expected_[1]);
 }
 
+// A disk on which opening a file for reading waits while the gate is shut.
+class GatedFileSystem : public rocksdb::FileSystemWrapper {
+ public:
+  GatedFileSystem() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "GatedFileSystem"; }
+  std::atomic<bool> shut{false};
+
+  rocksdb::IOStatus NewRandomAccessFile(const std::string& path,
+                                        const rocksdb::FileOptions& options,
+                                        std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
+                                        rocksdb::IODebugContext* debug) override {
+    while (shut) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return target()->NewRandomAccessFile(path, options, file, debug);
+  }
+};
+
+TEST_F(PageDamageTest, HealthSaysWhileThePageStoreIsMended) {
+  ASSERT_TRUE(engine_.stores().pages->Compact());
+  engine_.Stop(StopMode::kFinish);
+  const std::string blob = support::FilesOf(engine_.folder() + "/pages", ".blob").front();
+  support::FlipBit(blob, fs::file_size(blob) / 2, 3);
+  const auto disk = std::make_shared<GatedFileSystem>();
+  const auto env = rocksdb::NewCompositeEnv(disk);
+  engine_.page_options.env = env.get();
+  engine_.Start();
+  ASSERT_FALSE(engine_.stores().pages->Compact()) << "it meets the damage";
+  EXPECT_EQ(engine_.engine().Health().state(), "ready");
+  EXPECT_EQ(engine_.Stats().page_store_mends(), 0u);
+  disk->shut = true;
+  engine_.Open("c");
+  ASSERT_FALSE(engine_.Append("c", RandomIds(300, 6)).failed());
+  const auto becomes = [&](const std::string& state) {
+    for (int i = 0; i < 5000 && engine_.engine().Health().state() != state; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return engine_.engine().Health().state();
+  };
+  EXPECT_EQ(becomes("mending"), "mending");
+  EXPECT_FALSE(engine_.Generate("c", RandomIds(5, 7), 3).failed()) << "others are served";
+  disk->shut = false;
+  EXPECT_EQ(becomes("ready"), "ready");
+  EXPECT_TRUE(support::WaitForChunks(engine_, "c", 1));
+  EXPECT_EQ(engine_.Stats().page_store_mends(), 1u);
+  engine_.Stop(StopMode::kAtOnce);
+  engine_.page_options.env = nullptr;
+}
+
 class FailingDiskTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -213,6 +260,18 @@ TEST_F(FailingDiskTest, AFullPageStoreLetsOthersTalkAndLosesNothing) {
     after = engine_.Generate("a", RandomIds(10, 7), 5);
   }
   EXPECT_FALSE(after.failed());
+}
+
+TEST_F(FailingDiskTest, APageStoreThatTakesNoWritesIsSaidAndCostsNoTurn) {
+  page_disk_->FailFlushAfter(0);
+  EXPECT_FALSE(engine_.stores().pages->Sync());
+  ASSERT_FALSE(engine_.Append("a", RandomIds(600, 5)).failed());
+  EXPECT_EQ(engine_.engine().Health().state(), "pages_failed");
+  EXPECT_FALSE(engine_.Generate("a", RandomIds(5, 4), 3).failed());
+  ExpectReadersAreServed();
+  engine_.Restart(StopMode::kAtOnce);
+  EXPECT_EQ(engine_.engine().Health().state(), "ready");
+  EXPECT_EQ(engine_.Open("a").last().opened().head().turn(), 3u);
 }
 
 TEST_F(FailingDiskTest, AFailedFlushIsAnUnknownOutcomeThatARetryResolvesOnce) {

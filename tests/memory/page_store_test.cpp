@@ -373,6 +373,7 @@ TEST_F(PageStoreTest, DamageMetByACompactionCostsItsOwnNodeAndWritesGoOn) {
   support::FlipBit(blob, std::filesystem::file_size(blob) / 2, 3);
   Reopen();
   EXPECT_FALSE(pages().Compact());  // moves every value
+  EXPECT_EQ(pages().counters().mends, 0U);
   ASSERT_TRUE(WriteNodeValues(pages(), CaseNodeKey("b", 0), kLargeKeyDim));
   EXPECT_TRUE(CheckNodeValues(pages(), CaseNodeKey("b", 0), kLargeKeyDim));
   int lost = 0;
@@ -384,6 +385,8 @@ TEST_F(PageStoreTest, DamageMetByACompactionCostsItsOwnNodeAndWritesGoOn) {
     ++lost;
   }
   EXPECT_EQ(lost, 1);
+  EXPECT_EQ(pages().counters().mends, 1U);
+  EXPECT_EQ(pages().state(), PageStoreState::kReady);
   EXPECT_TRUE(pages().Compact());
   EXPECT_TRUE(CheckNodeValues(pages(), CaseNodeKey("b", 0), kLargeKeyDim));
 }

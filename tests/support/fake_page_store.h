@@ -95,6 +95,7 @@ class FakePageStore : public memory::PageStore {
     return std::vector<memory::NodeKey>(nodes_.begin(), nodes_.end());
   }
 
+  memory::PageStoreState state() const override { return memory::PageStoreState::kReady; }
   Status Sync() override { return {}; }
   Status Compact() override {
     const std::lock_guard lock(mutex_);
