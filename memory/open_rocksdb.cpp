@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "memory/file_descriptor.h"
+#include "memory/log_damage_rocksdb.h"
 #include "memory/wal_tail.h"
 
 namespace mneme::memory {
@@ -115,25 +116,34 @@ rocksdb::Status TryOpen(const rocksdb::Options& options, const std::string& path
   return status;
 }
 
+Error RefusedLog(const DatabaseOptions& options, const rocksdb::Status& status,
+                 std::string_view what) {
+  Error error = ErrorFrom(status, what, options.path);
+  if (!status.IsCorruption() && !status.IsPathNotFound()) return error;
+  return ExplainLogDamage(options.path, {ErrorCode::kCorruption, error.message()});
+}
+
 // The log is damaged somewhere: what is before the damage, and nothing behind it.
 Status OpenUpToDamage(const DatabaseOptions& options, rocksdb::Options db_options,
                       OpenedDatabase* opened) {
   db_options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
   if (const auto status = TryOpen(db_options, options.path, &opened->db); !status.ok())
-    return Fail(ErrorFrom(status, "open log without its damaged end", options.path));
+    return Fail(RefusedLog(options, status, "open log without its damaged end"));
   return {};
 }
 
 Status OpenLog(const DatabaseOptions& options, OpenedDatabase* opened) {
+  MNEME_TRY(CheckLogFiles(options.path));
   auto tail = ExamineWals(options.path);
   MNEME_TRY(tail);
   const rocksdb::Options db_options = OptionsFor(options);
   if (*tail != WalTail::kDamaged) {
     const rocksdb::Status status = TryOpen(db_options, options.path, &opened->db);
     if (status.ok()) return {};
-    const Error error = ErrorFrom(status, "open log", options.path);
-    if (!status.IsCorruption() || *tail != WalTail::kTorn) return Fail(error);
-    MNEME_LOG(kWarning, "log_torn_tail", "error=\"{}\"", error.message());
+    if (!status.IsCorruption() || *tail != WalTail::kTorn)
+      return Fail(RefusedLog(options, status, "open log"));
+    MNEME_LOG(kWarning, "log_torn_tail", "error=\"{}\"",
+              ErrorFrom(status, "open log", options.path).message());
     opened->torn_tail_dropped = true;
     return OpenUpToDamage(options, db_options, opened);
   }

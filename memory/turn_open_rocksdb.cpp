@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "memory/log_damage_rocksdb.h"
 #include "memory/log_keys.h"
 #include "memory/turn_store_rocksdb.h"
 
@@ -31,6 +32,13 @@ Status ForEachOf(rocksdb::DB& db, char kind, const std::string& path, const Visi
   if (!at->status().ok())
     return Fail(ErrorFrom(at->status(), fmt::format("read records of kind {}", kind), path));
   return {};
+}
+
+// A log that cannot be opened, with what it should have held.
+Error WithPromise(const Error& error, const Watermark& watermark) {
+  if (error.code() != ErrorCode::kCorruption || !watermark.found()) return error;
+  return {ErrorCode::kCorruption, fmt::format("{} ({} commits were acknowledged)", error.message(),
+                                              watermark.found()->commit_counter())};
 }
 
 template <typename Record>
@@ -65,21 +73,21 @@ Result<std::unique_ptr<RocksdbTurnStore>> RocksdbTurnStore::Open(StoreFolder& fo
                                                                  const TurnStoreOptions& options,
                                                                  Clock& clock) {
   const int64_t began_us = clock.MonotonicUs();
+  auto watermark = Watermark::Open(folder);
+  MNEME_TRY(watermark);
   auto opened = OpenDatabase({.path = folder.log_path(),
                               .use = DatabaseOptions::Use::kLog,
                               .env = options.env,
                               .write_buffer_bytes = options.write_buffer_bytes,
                               .block_cache_bytes = options.block_cache_bytes,
                               .accept_damage = options.accept_damage});
-  MNEME_TRY(opened);
-  auto watermark = Watermark::Open(folder);
-  MNEME_TRY(watermark);
+  if (!opened) return Fail(WithPromise(opened.error(), *watermark));
   std::unique_ptr<RocksdbTurnStore> store(
       new RocksdbTurnStore(folder, options, clock, std::move(*opened), std::move(*watermark)));
-  MNEME_TRY(store->LoadStore());
-  MNEME_TRY(store->LoadSessions());
-  store->CheckChains();
-  MNEME_TRY(store->LoadRegressions());
+  if (const Status loaded = store->Load(); !loaded) {
+    const auto damage = ExplainTableDamage(folder.log_path(), loaded.error());
+    return Fail(damage ? WithPromise(*damage, store->watermark_) : loaded.error());
+  }
   const auto regression = store->CompareWithWatermark();
   MNEME_TRY(regression);
   MNEME_TRY(folder.RaiseEpoch(store->found_store_, store->found_epoch_));
@@ -92,6 +100,13 @@ Result<std::unique_ptr<RocksdbTurnStore>> RocksdbTurnStore::Open(StoreFolder& fo
             folder.epoch(), report.sessions, report.turns, store->commit_counter(),
             report.damaged.size(), report.regressions.size(), report.elapsed_us / 1000);
   return store;
+}
+
+Status RocksdbTurnStore::Load() {
+  MNEME_TRY(LoadStore());
+  MNEME_TRY(LoadSessions());
+  CheckChains();
+  return LoadRegressions();
 }
 
 Status RocksdbTurnStore::LoadStore() {

@@ -61,7 +61,8 @@ class RocksdbTurnStore : public TurnStore {
   RocksdbTurnStore(StoreFolder& folder, const TurnStoreOptions& options, Clock& clock,
                    OpenedDatabase opened, Watermark watermark);
 
-  // Open, in this order.
+  // Open.
+  Status Load();
   Status LoadStore();
   Status LoadSessions();
   Status LoadRegressions();
