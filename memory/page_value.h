@@ -30,10 +30,10 @@ namespace mneme::memory {
 enum class ValueKind : uint8_t {
   kMark = 0,       // the store's own: which nodes there are, and which are whole
   kPageGroup = 1,  // B and A of one key head's value heads
-  kIndex = 2,      // representatives, centroid and radius of one key head
-  kKeyValue = 3,   // keys and values of one attention layer's head
+  kIndex = 2,      // representatives, centroids and radii of all routed layers; layer and head 0
+  kKeyValue = 3,   // keys and values of one attention layer; head 0
   kBoundary = 4,   // what layers need to start at the chunk's end; layer and head 0
-  kTail = 5,       // the open chunk of a parked session, under TailKeyOf(session)
+  kTail = 5,       // reserved for the open chunk of a parked session, under TailKeyOf(session)
 };
 
 struct PageKey {

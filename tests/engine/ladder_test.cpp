@@ -151,6 +151,21 @@ TEST_P(LadderEngineTest, LostChunksCostAReplayFromTheNextRung) {
   }
 }
 
+// Why no tail records are needed for the bound: only the open chunk is computed again.
+TEST_P(LadderEngineTest, ACleanStopReplaysTheOpenChunkAndNoMore) {
+  EngineCase engine(kModel, GetParam());
+  engine.Start();
+  engine.Open("a");
+  uint64_t position = 0;
+  for (const size_t more : {1u, 254u, 1u, 255u, 256u, 700u, 37u}) {
+    ASSERT_FALSE(engine.Append("a", RandomIds(more, position)).failed());
+    position += more;
+    engine.Restart(StopMode::kFinish);
+    const auto memory = engine.Open("a").last().opened().memory();
+    EXPECT_EQ(memory.restored_tokens(), position / 256 * 256) << position;
+  }
+}
+
 // A kill may come between a node and its thinning; a store from before the ladder has all rungs.
 TEST_P(LadderEngineTest, WhatWasNotThinnedIsThinnedAtTheNextUse) {
   EngineCase engine(kModel, GetParam());
