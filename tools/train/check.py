@@ -13,7 +13,7 @@ import torch
 
 import checkpoint
 from gdn import UnitLowerInverse
-from model import Gating, Model, ModelConfig
+from model import Gating, Model, ModelConfig, mixed_states, states_before
 from reference import Reader
 from training_data import Conversations
 from turns import TurnWriter
@@ -58,6 +58,20 @@ def check_inverse_gradient():
     print("inverse: gradient agrees with differences")
 
 
+def check_mixing():
+    """Static mixing against its definition chunk by chunk; weights of 1 give the native states."""
+    carry = torch.randn(2, 5, 2, 8, 16, dtype=torch.float64) * 0.3
+    weights = torch.rand(4, dtype=torch.float64)
+    expected = torch.zeros(2, 5, 2, 8, 8, dtype=torch.float64)
+    for i in range(5):
+        for j in range(i):
+            through = carry[:, j, ..., 8:] @ expected[:, i] + carry[:, j, ..., :8]
+            expected[:, i] = (1 - weights[i - j - 1]) * expected[:, i] + weights[i - j - 1] * through
+    assert torch.allclose(mixed_states(carry, weights), expected, atol=1e-12)
+    assert torch.allclose(mixed_states(carry, torch.ones_like(weights)), states_before(carry), atol=1e-12)
+    print("mixing: agrees with its definition, and with the native state where every weight is 1")
+
+
 def check_samples():
     writer = TurnWriter(TOKENIZER)
     batch = next(iter(Conversations(TOKENIZER, 2048, 8, "check")))
@@ -76,6 +90,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=1024)
     arguments = parser.parse_args()
     check_inverse_gradient()
+    check_mixing()
     check_samples()
     if arguments.model:
         folder, ids = arguments.model, next(iter(Conversations(TOKENIZER, arguments.tokens, 1, "check")))["ids"][0].tolist()

@@ -13,6 +13,7 @@ from routing import WINDOW
 
 SHARD_BYTES_MAX = 15_000_000
 THETA, PAGES_MAX = 0.1, 16
+MIXING_BLOCKS_MAX = 128
 PREFIX = "model.language_model."
 LAYER_NAMES = {
     "input_norm": "input_layernorm.weight", "mlp_norm": "post_attention_layernorm.weight",
@@ -86,6 +87,18 @@ def save(model, folder):
     save_file({name: value.contiguous() for name, value in router.items()}, folder / "router.safetensors", router_metadata(model.config))
     end_of_text = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("<|endoftext|>")
     (folder / "config.json").write_text(json.dumps(config_json(model.config, end_of_text), indent=1) + "\n")
+
+
+def save_mixing(weights, config, folder):
+    """Writes mixing.safetensors: weights [routed layers, distances] as one lower triangular matrix a layer, the current chunk's gate 1."""
+    blocks = min(weights.shape[1] + 1, MIXING_BLOCKS_MAX)
+    distance = torch.arange(blocks)[:, None] - torch.arange(blocks)[None]
+    metadata = router_metadata(config) | {"reader": "mhla"}
+    matrices = {}
+    for routed, row in enumerate(weights.detach().cpu().float()):
+        gates = torch.cat([torch.ones(1), row])[distance.clamp(min=0)]
+        matrices[f"layers.{config.closed_layers + routed}.mixing"] = torch.where(distance >= 0, gates, 0.0).contiguous()
+    save_file(matrices, Path(folder) / "mixing.safetensors", metadata)
 
 
 def tensors(folder):

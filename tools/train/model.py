@@ -46,6 +46,7 @@ class Gating:
     forced   [B, R] whether a row uses `given` instead of the router's gates, or None
     pages_max, theta: cap and threshold on the router's gates (theta 0: none)
     native   every layer, closed ones too, reads all closed chunks with gate 1
+    mixing   [routed layers, distances] gates that depend on the distance in chunks alone, 1 the newest closed one; or None
     record   a list that receives the gates [B,H,R,N] of every layer that reads routed history
     """
     rows: torch.Tensor
@@ -54,6 +55,7 @@ class Gating:
     pages_max: int = 16
     theta: float = 0.0
     native: bool = False
+    mixing: torch.Tensor = None
     record: list = None
 
     @classmethod
@@ -89,6 +91,21 @@ def states_before(carry):
         added, left = chunk.split(width, -1)
         states.append(left @ states[-1] + added)
     return torch.stack(states, 1)
+
+
+def mixed_states(carry, weights):
+    """carry [B,N,H,K,2K], weights [N or more], of distance 1, 2, ... -> the state that each chunk reads [B,N,H,K,K].
+
+    Chunk i reads chunks 0 .. i-1 in their order with gates weights[i-j-1]: S' = (1-w) S + w (left S + added).
+    """
+    width, chunks = carry.shape[-2], carry.shape[1]
+    added, left = carry.split(width, -1)
+    states = torch.zeros_like(added)
+    for distance in range(chunks - 1, 0, -1):  # chunk i has read all that lie further back
+        before, weight = states[:, distance:], weights[distance - 1]
+        through = left[:, :chunks - distance] @ before + added[:, :chunks - distance]
+        states = torch.cat([states[:, :distance], before + weight * (through - before)], 1)
+    return states
 
 
 def swiglu(gate, up):
@@ -130,7 +147,8 @@ class LinearAttention(nn.Module):
         self.norm = nn.Parameter(torch.ones(K))
         self.A_log = nn.Parameter(torch.zeros(H))
         self.dt_bias = nn.Parameter(_decay_bias(config, layer))
-        self.router = Router(H, K, config.router_bias) if layer >= config.closed_layers else None
+        self.routed_index = layer - config.closed_layers
+        self.router = Router(H, K, config.router_bias) if self.routed_index >= 0 else None
 
     def forward(self, h, gating, trace):
         """h [B,T,D] normalised -> [B,T,D]. A trace list receives (router, raw row queries, representatives)."""
@@ -147,9 +165,14 @@ class LinearAttention(nn.Module):
         local, read, carry = chunk_transitions(chunks(unit(q) * K ** -0.5), chunks(unit(k)), chunks(v),
                                                chunks(beta).squeeze(-1), chunks(g).squeeze(-1))
         carry = carry.view(B, N, H, K, 2 * K)
-        native = gating is not None and gating.native
-        if self.router is None or native:
-            states = states_before(carry) if native else F.pad(carry[:, :-1, ..., :K], (0, 0, 0, 0, 0, 0, 1, 0))
+        native, mixed = gating is not None and gating.native, gating is not None and gating.mixing is not None
+        if self.router is None or native or mixed:
+            if native:
+                states = states_before(carry)
+            elif self.router is None:
+                states = F.pad(carry[:, :-1, ..., :K], (0, 0, 0, 0, 0, 0, 1, 0))
+            else:
+                states = mixed_states(carry, gating.mixing[self.routed_index])
             o = (local + read @ states.reshape(B * N, H, K, K)).transpose(1, 2).reshape(B, T, H, K)
         else:
             o = local.transpose(1, 2).reshape(B, T, H, K)
