@@ -1,5 +1,5 @@
 // Products of rows with a packed weight matrix, out[n, o] = sum_i x[n, i] W[o, i], in the two forms
-// of architecture decision 8, and the plain product of two f32 matrices.
+// of architecture decision 8, and the plain product of two f32 or f64 matrices.
 //
 // A row's bits depend on the row, the matrix and the form alone: not on the other rows, their
 // number, or the number of threads. Work is split over output columns, never over i.
@@ -100,25 +100,28 @@ void MultiplyPieces(const MatrixProduct& product, Stream& stream);
 // One or the other.
 void Multiply(RowForm form, const MatrixProduct& product, Stream& stream);
 
-// c <- alpha op(a) op(b) + beta c, all f32 and row-major, on the calling thread, by BLAS. The bits
-// of a row of c may depend on the shape, so callers whose rows must not know each other keep it
-// fixed (rows padded to kPieceTokens).
-struct PlainProduct {
+// c <- alpha op(a) op(b) + beta c, all of one type and row-major, on the calling thread, by BLAS.
+// The bits of a row of c may depend on the shape, so callers whose rows must not know each other
+// keep it fixed (rows padded to kPieceTokens).
+template <typename Real>
+struct PlainProductOf {
   int rows = 0;   // of op(a) and c
   int cols = 0;   // of op(b) and c
   int inner = 0;  // cols of op(a), rows of op(b)
-  const float* a = nullptr;
+  const Real* a = nullptr;
   int64_t a_stride = 0;
   bool transpose_a = false;  // a lies as [inner, rows]
-  const float* b = nullptr;
+  const Real* b = nullptr;
   int64_t b_stride = 0;
   bool transpose_b = false;  // b lies as [cols, inner]
-  float* c = nullptr;
+  Real* c = nullptr;
   int64_t c_stride = 0;
-  float alpha = 1;
-  float beta = 0;
+  Real alpha = 1;
+  Real beta = 0;
 };
-void Multiply(const PlainProduct& product);
+using PlainProduct = PlainProductOf<float>;
+void Multiply(const PlainProductOf<float>& product);
+void Multiply(const PlainProductOf<double>& product);
 
 // One panel of the decode form and the widening of one panel; cpu/row_kernel.cpp.
 struct PanelRows {

@@ -168,8 +168,16 @@ void Multiply(RowForm form, const MatrixProduct& product, Stream& stream) {
   }
 }
 
-void Multiply(const PlainProduct& product) {
+void Multiply(const PlainProductOf<float>& product) {
   cblas_sgemm(CblasRowMajor, product.transpose_a ? CblasTrans : CblasNoTrans,
+              product.transpose_b ? CblasTrans : CblasNoTrans, product.rows, product.cols,
+              product.inner, product.alpha, product.a, static_cast<int>(product.a_stride),
+              product.b, static_cast<int>(product.b_stride), product.beta, product.c,
+              static_cast<int>(product.c_stride));
+}
+
+void Multiply(const PlainProductOf<double>& product) {
+  cblas_dgemm(CblasRowMajor, product.transpose_a ? CblasTrans : CblasNoTrans,
               product.transpose_b ? CblasTrans : CblasNoTrans, product.rows, product.cols,
               product.inner, product.alpha, product.a, static_cast<int>(product.a_stride),
               product.b, static_cast<int>(product.b_stride), product.beta, product.c,

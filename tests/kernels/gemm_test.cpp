@@ -224,15 +224,21 @@ TEST(PackWeightsTest, RefusesWhatNoMatrixCanBeMadeOf) {
             "pack weights: over 16777216 rows");
 }
 
-TEST(PlainProductTest, EqualsTheSumsInEveryOrientation) {
+template <typename Real>
+class PlainProductTest : public ::testing::Test {};
+using Reals = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(PlainProductTest, Reals);
+
+TYPED_TEST(PlainProductTest, EqualsTheSumsInEveryOrientation) {
+  using Real = TypeParam;
   RandomFloats random(5);
   const int m = 7, n = 5, k = 9;
-  const std::vector<float> a = random.Many(m * k);
-  const std::vector<float> b = random.Many(k * n);
+  const std::vector<float> floats_a = random.Many(m * k), floats_b = random.Many(k * n);
+  const std::vector<Real> a(floats_a.begin(), floats_a.end()), b(floats_b.begin(), floats_b.end());
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
-      std::vector<float> c(static_cast<size_t>(m * n), 1.0f);
-      PlainProduct product;
+      std::vector<Real> c(static_cast<size_t>(m * n), Real{1});
+      PlainProductOf<Real> product;
       product.rows = m;
       product.cols = n;
       product.inner = k;
@@ -244,8 +250,8 @@ TEST(PlainProductTest, EqualsTheSumsInEveryOrientation) {
       product.transpose_b = tb;
       product.c = c.data();
       product.c_stride = n;
-      product.alpha = 0.5f;
-      product.beta = 2.0f;
+      product.alpha = Real{0.5};
+      product.beta = Real{2};
       Multiply(product);
       for (int i = 0; i < m; ++i) {
         for (int j = 0; j < n; ++j) {
@@ -253,7 +259,8 @@ TEST(PlainProductTest, EqualsTheSumsInEveryOrientation) {
           for (int l = 0; l < k; ++l)
             sum += static_cast<double>(a[static_cast<size_t>(ta ? l * m + i : i * k + l)]) *
                    static_cast<double>(b[static_cast<size_t>(tb ? j * k + l : l * n + j)]);
-          ASSERT_NEAR(c[static_cast<size_t>(i * n + j)], 2.0 + 0.5 * sum, 1e-5);
+          ASSERT_NEAR(static_cast<double>(c[static_cast<size_t>(i * n + j)]), 2.0 + 0.5 * sum,
+                      sizeof(Real) == 8 ? 1e-14 : 1e-5);
         }
       }
     }
