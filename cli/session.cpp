@@ -21,7 +21,8 @@ examples:
   mneme session rm harbour --yes
   mneme session ls --json | python3 -m json.tool --json-lines
 
-Exits with 3 where there is no such session, 4 where no server answers.)";
+Exits with 2 where rm has neither --yes nor a terminal to ask at, 3 where there is no such session,
+4 where no server answers.)";
 
 struct SessionCommand {
   ServerChoice choice;
@@ -100,8 +101,19 @@ int Show(client::Client& client, const SessionCommand& command) {
   return command.transcript ? ShowTranscript(client, command) : kExitOk;
 }
 
+// What is removed is gone, so somebody has to say yes: at the terminal, or in the command line.
+int RefuseToRemoveUnasked(const SessionCommand& command) {
+  const Error error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("session {}: not removed, because standard input is not a terminal and nobody "
+                  "can be asked; add --yes to remove it for good",
+                  command.name));
+  Complain("session rm", error, command.choice.json);
+  return kExitUsage;
+}
+
 int Remove(client::Client& client, const SessionCommand& command) {
-  if (!command.yes && IsTerminal(0)) {
+  if (!command.yes) {
     fmt::print(stderr, "remove session {} for good? [y/N] ", Printable(command.name));
     LineReader lines;
     if (lines.Next().value_or("") != "y") {
@@ -134,10 +146,12 @@ int RunSession(int argc, char** argv) {
   show.add_option("name", command.name, "the session")->required();
   show.add_flag("--transcript", command.transcript, "also print every turn");
   remove.add_option("name", command.name, "the session")->required();
-  remove.add_flag("--yes,-y", command.yes, "do not ask");
+  remove.add_flag("--yes,-y", command.yes,
+                  "do not ask; needed where standard input is not a terminal");
   for (CLI::App* subcommand : {&list, &show, &remove})
     AddServerOptions(*subcommand, command.choice);
   if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;
+  if (remove.parsed() && !command.yes && !IsTerminal(0)) return RefuseToRemoveUnasked(command);
   const Connected connected = ConnectOrSay(command.choice);
   if (!connected.client) return connected.exit_code;
   if (list.parsed()) return List(*connected.client, command);

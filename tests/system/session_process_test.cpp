@@ -70,11 +70,41 @@ TEST_F(SessionProcessTest, RemovesOneAndFindsItNoMore) {
   const Ran removed = Run({"session", "rm", "harbour", "--yes"});
   EXPECT_EQ(removed.exit_code, 0);
   EXPECT_EQ(removed.output, "removed harbour, 1 turns\n");
-  for (const char* command : {"show", "rm"}) {
-    const Ran gone = Run({"session", command, "harbour"});
-    EXPECT_EQ(gone.exit_code, 3) << command;
+  const std::vector<std::vector<std::string>> after = {{"session", "show", "harbour"},
+                                                       {"session", "rm", "harbour", "--yes"}};
+  for (const std::vector<std::string>& command : after) {
+    const Ran gone = Run(command);
+    EXPECT_EQ(gone.exit_code, 3) << command[1];
     EXPECT_NE(gone.errors.find("(not_found)"), gone.errors.npos) << gone.errors;
   }
+}
+
+TEST_F(SessionProcessTest, RemovesNothingWhereNobodyCanBeAsked) {
+  ASSERT_EQ(Run({"chat", "harbour"}, "one\n").exit_code, 0);
+  for (const char* input : {"", "n\n", "y\n"}) {
+    const Ran refused = Run({"session", "rm", "harbour"}, input);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.errors.find("session harbour: not removed"), refused.errors.npos);
+    EXPECT_NE(refused.errors.find("add --yes"), refused.errors.npos) << refused.errors;
+    EXPECT_NE(refused.errors.find("(invalid_argument)"), refused.errors.npos) << refused.errors;
+  }
+  EXPECT_EQ(Run({"session", "show", "harbour"}).exit_code, 0);
+}
+
+TEST_F(SessionProcessTest, AsksAtATerminalBeforeItRemoves) {
+  ASSERT_EQ(Run({"chat", "harbour"}, "one\n").exit_code, 0);
+  const auto ask = [&](const std::string& answer) {
+    Process process(
+        {.arguments = {MNEME_ON_FAKE, "session", "rm", "harbour", "--server", served_.address()},
+         .terminal = true});
+    EXPECT_TRUE(process.WaitForOutput("remove session harbour for good?")) << process.Output();
+    process.Type(answer);
+    return process.Wait();
+  };
+  EXPECT_EQ(ask("n\n"), 1);
+  EXPECT_EQ(Run({"session", "show", "harbour"}).exit_code, 0);
+  EXPECT_EQ(ask("y\n"), 0);
+  EXPECT_EQ(Run({"session", "show", "harbour"}).exit_code, 3);
 }
 
 }  // namespace
