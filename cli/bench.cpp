@@ -164,8 +164,9 @@ double DecodeBytes(model::LocalModel& model, const model::StepCounters& before, 
       shape.key_width() + shape.value_heads * (shape.key_dim + shape.value_dim + 1);
   const double rows =
       static_cast<double>(layout.linear_layers.size()) * row_floats * sizeof(float) * open_rows;
-  const double pages = static_cast<double>(model.step().counters().gates_open - before.gates_open) /
-                       static_cast<double>(tokens) * static_cast<double>(layout.group_bytes());
+  const uint64_t entries = model.step().counters().all_gates().open - before.all_gates().open;
+  const double pages = static_cast<double>(entries) / static_cast<double>(tokens) *
+                       static_cast<double>(layout.group_bytes());
   const double folded = layout.folds() ? static_cast<double>(layout.linear_layers.size() *
                                                              layout.folded_floats() * sizeof(float))
                                        : 0;

@@ -35,15 +35,29 @@ struct RetrievalCommand {
   bool json = false;
 };
 
-boost::json::object ToJson(const eval::RetrievalCount& count) {
-  return {{"asked", count.asked},
-          {"right", count.right},
-          {"corrected_asked", count.corrected_asked},
-          {"corrected_right", count.corrected_right},
-          {"untold_asked", count.untold_asked},
-          {"untold_right", count.untold_right},
+// Gates open per token and key head, by layer of the model.
+boost::json::array GatesJson(const eval::RetrievalCount& count,
+                             const memory::MemoryLayout& layout) {
+  boost::json::array layers;
+  for (size_t layer = 0; layer < count.history_gates.size(); ++layer) {
+    const auto linear = static_cast<size_t>(layout.routed_layers[layer]);
+    layers.push_back(boost::json::object({{"layer", layout.linear_layers[linear]},
+                                          {"history", count.history_gates[layer].mean()},
+                                          {"answers", count.answer_gates[layer].mean()}}));
+  }
+  return layers;
+}
+
+boost::json::object ToJson(const eval::RetrievalCount& count, const memory::MemoryLayout& layout) {
+  return {{"asked", count.all.asked},
+          {"right", count.all.right},
+          {"corrected_asked", count.corrected.asked},
+          {"corrected_right", count.corrected.right},
+          {"untold_asked", count.untold.asked},
+          {"untold_right", count.untold.right},
           {"tokens_read", count.tokens_read},
-          {"read_seconds", count.read_seconds}};
+          {"read_seconds", count.read_seconds},
+          {"gates", GatesJson(count, layout)}};
 }
 
 std::string_view NameOf(eval::QuestionKind kind) {
@@ -59,10 +73,11 @@ std::string_view NameOf(eval::QuestionKind kind) {
 }
 
 void ShowWrong(const eval::RetrievalCount& count) {
-  for (const eval::WrongAnswer& wrong : count.wrong) {
+  for (const eval::Answered& given : count.answers) {
+    if (given.right()) continue;
     fmt::print(stderr, "  {} at {:.2f}: {}\n    expected {}\n    answered {}\n",
-               NameOf(wrong.question.kind), wrong.question.depth, Printable(wrong.question.text),
-               Printable(wrong.question.answer), Printable(wrong.answered));
+               NameOf(given.question.kind), given.question.depth, Printable(given.question.text),
+               Printable(given.question.answer), Printable(given.answer));
   }
 }
 
@@ -97,12 +112,10 @@ Status Run(RetrievalCommand& command) {
   MNEME_TRY(trained);
   const auto held_out = MeasureHalf(command, "held_out", *held_out_corpus, **model, *tokenizer);
   MNEME_TRY(held_out);
-  const model::StepCounters& counters = (*model)->step().counters();
-  const double gates = counters.gates_asked == 0 ? 0
-                                                 : static_cast<double>(counters.gates_open) /
-                                                       static_cast<double>(counters.gates_asked);
+  const double gates = (*model)->step().counters().all_gates().mean();
   const double seconds = static_cast<double>(RealClock().MonotonicUs() - started_us) * 1e-6;
-  const std::string reader(memory::NameOf((*model)->model().layout().reader));
+  const memory::MemoryLayout& layout = (*model)->model().layout();
+  const std::string reader(memory::NameOf(layout.reader));
   if (command.show_wrong) {
     ShowWrong(*trained);
     ShowWrong(*held_out);
@@ -114,8 +127,8 @@ Status Run(RetrievalCommand& command) {
                                        {"seed", command.options.seed},
                                        {"reader", reader},
                                        {"gates_closed", command.options.close_gates},
-                                       {"in_distribution", ToJson(*trained)},
-                                       {"held_out", ToJson(*held_out)},
+                                       {"in_distribution", ToJson(*trained, layout)},
+                                       {"held_out", ToJson(*held_out, layout)},
                                        {"gates_open", gates},
                                        {"seconds", seconds}};
     fmt::print("{}\n", boost::json::serialize(reply));
@@ -124,8 +137,8 @@ Status Run(RetrievalCommand& command) {
   fmt::print("{} tokens of history, {} facts, {} reader{}\n", command.options.history.tokens,
              command.options.history.facts, reader,
              command.options.close_gates ? ", every gate closed" : "");
-  fmt::print("  as trained  {:>4} of {:>4} right\n", trained->right, trained->asked);
-  fmt::print("  held out    {:>4} of {:>4} right\n", held_out->right, held_out->asked);
+  fmt::print("  as trained  {:>4} of {:>4} right\n", trained->all.right, trained->all.asked);
+  fmt::print("  held out    {:>4} of {:>4} right\n", held_out->all.right, held_out->all.asked);
   fmt::print("  {:.2f} gates open per token and key head, {:.0f} s\n", gates, seconds);
   return {};
 }

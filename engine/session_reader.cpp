@@ -95,10 +95,8 @@ void SessionReader::ServerStats(v1::StatsReply* reply) const {
   reply->set_host_bytes_max(parts_.cache.bytes_max());
   reply->set_prefill_tokens_per_second(scheduler_.prefill_tokens_per_second());
   reply->set_decode_tokens_per_second(scheduler_.decode_tokens_per_second());
-  if (steps.gates_asked > 0) {
-    reply->set_gates_open(static_cast<double>(steps.gates_open) /
-                          static_cast<double>(steps.gates_asked));
-  }
+  if (const model::GateCount gates = steps.all_gates(); gates.asked > 0)
+    reply->set_gates_open(gates.mean());
 }
 
 Result<v1::StatsReply> SessionReader::SessionStats(const std::string& name) const {

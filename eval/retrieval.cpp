@@ -16,10 +16,18 @@ class GatesClosed {
   model::Step& step_;
 };
 
-// The greedy answer to a question, without the token that ends it.
-Result<std::string> Answer(model::LocalSession session, std::span<const int32_t> question,
-                           const model::Tokenizer& tokenizer, const model::ChatTemplate& chat) {
-  MNEME_TRY(session.Read(question));
+void AddSince(const std::vector<model::GateCount>& before, const std::vector<model::GateCount>& now,
+              std::vector<model::GateCount>& total) {
+  total.resize(now.size());
+  for (size_t layer = 0; layer < now.size(); ++layer) {
+    total[layer].open += now[layer].open - before[layer].open;
+    total[layer].asked += now[layer].asked - before[layer].asked;
+  }
+}
+
+// The greedy answer after a question, without the token that ends it.
+Result<std::string> Answer(model::LocalSession& session, const model::Tokenizer& tokenizer,
+                           const model::ChatTemplate& chat) {
   std::vector<int32_t> answer;
   while (answer.size() < static_cast<size_t>(kAnswerTokensMax)) {
     const auto token = session.Next({});
@@ -31,18 +39,12 @@ Result<std::string> Answer(model::LocalSession session, std::span<const int32_t>
   return tokenizer.Decode(answer);
 }
 
-void Count(const Question& question, const std::string& answered, RetrievalCount& count) {
-  const bool right = answered == question.answer;
-  ++count.asked;
-  count.right += right ? 1 : 0;
-  if (question.kind == QuestionKind::kCorrected) {
-    ++count.corrected_asked;
-    count.corrected_right += right ? 1 : 0;
-  } else if (question.kind == QuestionKind::kUntold) {
-    ++count.untold_asked;
-    count.untold_right += right ? 1 : 0;
-  }
-  if (!right) count.wrong.push_back({.question = question, .answered = answered});
+void Count(Answered answered, RetrievalCount& count) {
+  const bool right = answered.right();
+  count.all.Add(right);
+  if (answered.question.kind == QuestionKind::kCorrected) count.corrected.Add(right);
+  if (answered.question.kind == QuestionKind::kUntold) count.untold.Add(right);
+  count.answers.push_back(std::move(answered));
 }
 
 }  // namespace
@@ -51,7 +53,7 @@ Result<RetrievalCount> MeasureRetrieval(model::LocalModel& model, const model::T
                                         const Corpus& corpus, const RetrievalOptions& options) {
   auto chat = model::ChatTemplate::Make(tokenizer);
   MNEME_TRY(chat);
-  const GatesClosed gates(model.step(), options.close_gates);
+  const GatesClosed closed(model.step(), options.close_gates);
   HistoryWriter writer(corpus, tokenizer, *chat, options.seed);
   const int total = options.histories * (options.history.facts + options.history.untold);
   RetrievalCount count;
@@ -59,17 +61,24 @@ Result<RetrievalCount> MeasureRetrieval(model::LocalModel& model, const model::T
     const auto history = writer.Write(options.history);
     MNEME_TRY(history);
     model::LocalSession session(model);
+    const std::vector<model::GateCount>& gates_now = model.step().counters().gates;
+    std::vector<model::GateCount> gates_before = gates_now;
     const int64_t started_us = RealClock().MonotonicUs();
     MNEME_TRY(session.Read(history->ids));
     count.read_seconds += static_cast<double>(RealClock().MonotonicUs() - started_us) * 1e-6;
     count.tokens_read += history->ids.size();
+    AddSince(gates_before, gates_now, count.history_gates);
     for (const Question& question : history->questions) {
       const auto ids = writer.QuestionIds(question);
       MNEME_TRY(ids);
-      const auto answered = Answer(session.Fork(), *ids, tokenizer, *chat);
-      MNEME_TRY(answered);
-      Count(question, *answered, count);
-      if (options.progress) options.progress(count.asked, total);
+      model::LocalSession fork = session.Fork();
+      MNEME_TRY(fork.Read(*ids));
+      gates_before = gates_now;
+      auto answer = Answer(fork, tokenizer, *chat);
+      MNEME_TRY(answer);
+      AddSince(gates_before, gates_now, count.answer_gates);
+      Count({.question = question, .answer = std::move(*answer)}, count);
+      if (options.progress) options.progress(count.all.asked, total);
     }
   }
   return count;

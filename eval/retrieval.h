@@ -2,6 +2,8 @@
 // the engine's own steps, and every question is answered greedily in a fork of the read history.
 //
 // An answer is right when it is the expected text to the letter.
+//
+// Threads:  one at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +26,30 @@ struct RetrievalOptions {
   std::function<void(int done, int total)> progress;
 };
 
-struct WrongAnswer {
+struct Answered {
   Question question;
-  std::string answered;
+  std::string answer;
+
+  bool right() const { return answer == question.answer; }
+};
+
+struct RecallCount {
+  int asked = 0;
+  int right = 0;
+
+  void Add(bool is_right) {
+    ++asked;
+    right += is_right ? 1 : 0;
+  }
 };
 
 struct RetrievalCount {
-  int asked = 0;
-  int right = 0;
-  int corrected_asked = 0;
-  int corrected_right = 0;
-  int untold_asked = 0;
-  int untold_right = 0;
+  RecallCount all, corrected, untold;
   uint64_t tokens_read = 0;
   double read_seconds = 0;
-  std::vector<WrongAnswer> wrong;
+  std::vector<model::GateCount> history_gates;  // [routed layers]  while histories were read
+  std::vector<model::GateCount> answer_gates;   // [routed layers]  while answers were written
+  std::vector<Answered> answers;                // in the order of asking
 };
 
 // Tokens of the longest answer that is waited for.

@@ -23,6 +23,12 @@ int SliceTokens(uint64_t position, uint64_t remaining, int chunk_tokens, int tok
   return static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(end - in_chunk), remaining));
 }
 
+GateCount StepCounters::all_gates() const {
+  GateCount all;
+  for (const GateCount& layer : gates) all += layer;
+  return all;
+}
+
 Step::Step(const LoadedModel& model, const kernels::KernelTable& kernels, kernels::Stream& stream,
            memory::PageCache& cache, memory::PageSource* source, int batch_max)
     : model_(model),
@@ -33,6 +39,7 @@ Step::Step(const LoadedModel& model, const kernels::KernelTable& kernels, kernel
       batch_max_(batch_max),
       workspace_(model, batch_max) {
   MNEME_CHECK(batch_max > 0 && batch_max <= kRowsMax, "batch_max {}", batch_max);
+  counters_.gates.resize(model.layout().routed_layers.size());
 }
 
 memory::Sealing Step::sealing() {
@@ -292,15 +299,21 @@ Status Step::ChooseHistory(const LinearLayer& layer) {
       stream_));
   const auto lists = static_cast<size_t>(w.table.rows) * static_cast<size_t>(shape.key_heads);
   if (gates_closed_) std::fill_n(w.list_count.begin(), lists, 0);
-  if (layer.routed_layer >= 0) {
-    for (size_t list = 0; list < lists; ++list)
-      counters_.gates_open += static_cast<uint64_t>(w.list_count[list]);
-    counters_.gates_asked += (w.table.form == RowForm::kDecode
-                                  ? lists
-                                  : prefill_rows_.size() * static_cast<size_t>(shape.key_heads));
-  }
+  if (layer.routed_layer >= 0) CountGates(layer.routed_layer);
   HoldGroups(layer.paged_layer);
   return {};
+}
+
+void Step::CountGates(int routed_layer) {
+  const Workspace& w = workspace_;
+  GateCount& gates = counters_.gates[static_cast<size_t>(routed_layer)];
+  const auto heads = static_cast<size_t>(model_.layout().linear.key_heads);
+  for (size_t row = 0; row < static_cast<size_t>(w.table.rows); ++row) {
+    if (w.session[row] < 0) continue;
+    gates.asked += heads;
+    for (size_t list = row * heads; list < (row + 1) * heads; ++list)
+      gates.open += static_cast<uint64_t>(w.list_count[list]);
+  }
 }
 
 template <typename Visit>

@@ -42,14 +42,30 @@ struct DecodeResult {
   std::vector<ChunkShare> shares;  // largest first, when explained
 };
 
+// How many chunks the router of one layer let be read.
+struct GateCount {
+  uint64_t open = 0;   // entries of all lists
+  uint64_t asked = 0;  // tokens times key heads
+
+  GateCount& operator+=(const GateCount& other) {
+    open += other.open;
+    asked += other.asked;
+    return *this;
+  }
+  double mean() const {
+    return asked == 0 ? 0 : static_cast<double>(open) / static_cast<double>(asked);
+  }
+};
+
 // What steps have done since the start.
 struct StepCounters {
   uint64_t prefill_tokens = 0;
   uint64_t decode_tokens = 0;
   uint64_t group_reads = 0;  // page groups brought back from the source
   uint64_t group_read_bytes = 0;
-  uint64_t gates_open = 0;   // entries of all lists of routed layers
-  uint64_t gates_asked = 0;  // tokens times key heads of routed layers
+  std::vector<GateCount> gates;  // [routed layers]
+
+  GateCount all_gates() const;
 };
 
 // How many of `remaining` tokens of one run (prompt tokens of one turn) go into the next slice:
@@ -96,6 +112,7 @@ class Step {
   Status RunLinear(const LinearLayer& layer);
   Status RunAttention(const AttentionLayer& layer);
   Status ChooseHistory(const LinearLayer& layer);
+  void CountGates(int routed_layer);
   void HoldGroups(int paged_layer);
   void ReadMissing(int paged_layer);
   void AddShares();

@@ -43,11 +43,25 @@ class RetrievalTest : public ::testing::Test {
 
 TEST_F(RetrievalTest, TheDemoModelAnswersFromMemoryAndOnlyFromMemory) {
   const RetrievalCount open = Measure(/*close_gates=*/false);
-  EXPECT_EQ(open.asked, 20);
-  EXPECT_GE(open.right, 19);
+  EXPECT_EQ(open.all.asked, 20);
+  EXPECT_GE(open.all.right, 19);
+
+  const size_t layers = model_->model().layout().routed_layers.size();
+  const auto heads = static_cast<uint64_t>(model_->model().layout().linear.key_heads);
+  ASSERT_EQ(open.history_gates.size(), layers);
+  ASSERT_EQ(open.answer_gates.size(), layers);
+  model::GateCount history, answers;
+  for (size_t layer = 0; layer < layers; ++layer) {
+    EXPECT_EQ(open.history_gates[layer].asked, open.tokens_read * heads);
+    history += open.history_gates[layer];
+    answers += open.answer_gates[layer];
+  }
+  EXPECT_GT(answers.mean(), 10 * history.mean()) << "chunks are read where answers are written";
+
   const RetrievalCount closed = Measure(/*close_gates=*/true);
-  EXPECT_EQ(closed.asked, 20);
-  EXPECT_LE(closed.right, 2) << "an answer came from somewhere else";
+  EXPECT_EQ(closed.all.asked, 20);
+  EXPECT_LE(closed.all.right, 2) << "an answer came from somewhere else";
+  for (const model::GateCount& layer : closed.answer_gates) EXPECT_EQ(layer.open, 0u);
 }
 
 }  // namespace

@@ -508,7 +508,36 @@ TEST_F(StepTest, SharesNameWhatWasReadLargestFirst) {
   EXPECT_TRUE(newest) << "layers 1 and 2 always read it";
   const StepCounters after = machine_->step().counters();
   EXPECT_EQ(after.decode_tokens, before.decode_tokens + 1);
-  EXPECT_EQ(after.gates_asked, before.gates_asked + 4) << "two routed layers, two key heads";
+  ASSERT_EQ(after.gates.size(), 2u);
+  for (size_t layer = 0; layer < after.gates.size(); ++layer)
+    EXPECT_EQ(after.gates[layer].asked, before.gates[layer].asked + 2) << "two key heads";
+  EXPECT_EQ(after.all_gates().asked, before.all_gates().asked + 4);
+}
+
+TEST_F(StepTest, GatesAreCountedForTokensThatAreAndNotForRowsThatFillAPiece) {
+  Session session = SessionOf(1000, 8);
+  const std::vector<int32_t> tokens(20, 30);
+  const auto read = [&] {
+    const StepCounters before = machine_->step().counters();
+    Session fork = {session.memory.Fork(), session.tokens};
+    EXPECT_TRUE(machine_->Prefill(fork, tokens));
+    std::vector<GateCount> gates = machine_->step().counters().gates;
+    for (size_t layer = 0; layer < gates.size(); ++layer) {
+      gates[layer].open -= before.gates[layer].open;
+      gates[layer].asked -= before.gates[layer].asked;
+    }
+    return gates;
+  };
+  for (const GateCount& layer : read()) {
+    EXPECT_EQ(layer.asked, 20u * 2) << "two key heads";
+    EXPECT_GT(layer.open, 0u);
+    EXPECT_LE(layer.open, layer.asked * 3) << "three closed chunks";
+  }
+  machine_->step().CloseAllGates(true);
+  for (const GateCount& layer : read()) {
+    EXPECT_EQ(layer.asked, 20u * 2);
+    EXPECT_EQ(layer.open, 0u);
+  }
 }
 
 TEST_F(StepTest, ClosedGatesReadNothing) {
