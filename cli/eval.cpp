@@ -1,9 +1,10 @@
-// mneme eval: stress tests of memory. So far: retrieval.
+// mneme eval: stress tests of memory: retrieval and needles.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "cli/command.h"
@@ -15,7 +16,7 @@
 namespace mneme::cli {
 namespace {
 
-constexpr char kFooter[] = R"(
+constexpr char kRetrievalFooter[] = R"(
 examples:
   mneme eval retrieval --model checkpoints/demo --quick
   mneme eval retrieval --model checkpoints/demo --tokens 32768 --histories 5 --show-wrong
@@ -26,14 +27,57 @@ are right to the letter: once with wording, names and texts the demo model was t
 held-out ones. --close-gates reads no closed chunk at all: the difference is what memory is
 worth.)";
 
-struct RetrievalCommand {
+constexpr char kNeedlesFooter[] = R"(
+examples:
+  mneme eval needles --model checkpoints/demo
+  mneme eval needles --model checkpoints/demo --tokens 4096,32768 --facts 20 --histories 5 --json
+  mneme eval needles --model checkpoints/demo --reader native
+
+The needle map: how many of the facts told in each tenth of a history are answered right, for every
+length, asked as `mneme eval retrieval` asks. Facts are spread evenly: with 10 facts each tenth of a
+history holds about one.)";
+
+struct EvalCommand {
   LocalModelChoice choice;
   std::string corpus = "eval/corpus";
   eval::RetrievalOptions options;
+  std::vector<size_t> lengths = {1024, 4096, 16384};  // of needles
   bool quick = false;
   bool show_wrong = false;
   bool json = false;
 };
+
+struct Corpora {
+  eval::Corpus trained, held_out;
+};
+
+Result<Corpora> LoadCorpora(const std::filesystem::path& folder) {
+  auto trained = eval::Corpus::Load(folder / "train");
+  MNEME_TRY(trained);
+  auto held_out = eval::Corpus::Load(folder / "held_out");
+  MNEME_TRY(held_out);
+  return Corpora{.trained = std::move(*trained), .held_out = std::move(*held_out)};
+}
+
+// The model that is asked.
+struct Subject {
+  model::Tokenizer tokenizer;
+  std::unique_ptr<model::LocalModel> model;
+
+  const memory::MemoryLayout& layout() const { return model->model().layout(); }
+  std::string reader() const { return std::string(memory::NameOf(layout().reader)); }
+  double gates_open() const { return model->step().counters().all_gates().mean(); }
+};
+
+Result<Subject> LoadSubject(const LocalModelChoice& choice) {
+  const auto folder = model::ModelFolder::Open(choice.folder);
+  MNEME_TRY(folder);
+  auto tokenizer = folder->OpenTokenizer();
+  MNEME_TRY(tokenizer);
+  auto model = LoadLocalModel(*folder, choice);
+  MNEME_TRY(model);
+  return Subject{.tokenizer = std::move(*tokenizer), .model = std::move(*model)};
+}
 
 // Gates open per token and key head, by layer of the model.
 boost::json::array GatesJson(const eval::RetrievalCount& count,
@@ -49,6 +93,9 @@ boost::json::array GatesJson(const eval::RetrievalCount& count,
 }
 
 boost::json::object ToJson(const eval::RetrievalCount& count, const memory::MemoryLayout& layout) {
+  boost::json::array depths;
+  for (const eval::RecallCount& depth : count.by_depth)
+    depths.push_back(boost::json::object({{"asked", depth.asked}, {"right", depth.right}}));
   return {{"asked", count.all.asked},
           {"right", count.all.right},
           {"corrected_asked", count.corrected.asked},
@@ -57,6 +104,7 @@ boost::json::object ToJson(const eval::RetrievalCount& count, const memory::Memo
           {"untold_right", count.untold.right},
           {"tokens_read", count.tokens_read},
           {"read_seconds", count.read_seconds},
+          {"depths", std::move(depths)},
           {"gates", GatesJson(count, layout)}};
 }
 
@@ -81,41 +129,37 @@ void ShowWrong(const eval::RetrievalCount& count) {
   }
 }
 
-Result<eval::RetrievalCount> MeasureHalf(const RetrievalCommand& command, const char* half,
-                                         const eval::Corpus& corpus, model::LocalModel& model,
-                                         const model::Tokenizer& tokenizer) {
-  eval::RetrievalOptions options = command.options;
+double SecondsSince(int64_t started_us) {
+  return static_cast<double>(RealClock().MonotonicUs() - started_us) * 1e-6;
+}
+
+Result<eval::RetrievalCount> Measure(const std::string& phase, const eval::Corpus& corpus,
+                                     Subject& subject, eval::RetrievalOptions options) {
   ProgressLine progress("answers");
   options.progress = [&](int done, int total) {
-    progress.Show(half, static_cast<uint64_t>(done), static_cast<uint64_t>(total), 0);
+    progress.Show(phase, static_cast<uint64_t>(done), static_cast<uint64_t>(total), 0);
   };
-  auto count = eval::MeasureRetrieval(model, tokenizer, corpus, options);
+  auto count = eval::MeasureRetrieval(*subject.model, subject.tokenizer, corpus, options);
   progress.Clear();
   return count;
 }
 
-Status Run(RetrievalCommand& command) {
+Status RunRetrieval(EvalCommand& command) {
+  if (command.quick) {
+    command.options.history.tokens = 4096;
+    command.options.history.facts = 10;
+    command.options.histories = 1;
+  }
   const int64_t started_us = RealClock().MonotonicUs();
-  const auto train_corpus = eval::Corpus::Load(std::filesystem::path(command.corpus) / "train");
-  MNEME_TRY(train_corpus);
-  const auto held_out_corpus =
-      eval::Corpus::Load(std::filesystem::path(command.corpus) / "held_out");
-  MNEME_TRY(held_out_corpus);
+  const auto corpora = LoadCorpora(command.corpus);
+  MNEME_TRY(corpora);
   MNEME_TRY(eval::CheckHistory(command.options.history));
-  const auto folder = model::ModelFolder::Open(command.choice.folder);
-  MNEME_TRY(folder);
-  const auto tokenizer = folder->OpenTokenizer();
-  MNEME_TRY(tokenizer);
-  auto model = LoadLocalModel(*folder, command.choice);
-  MNEME_TRY(model);
-  const auto trained = MeasureHalf(command, "train", *train_corpus, **model, *tokenizer);
+  auto subject = LoadSubject(command.choice);
+  MNEME_TRY(subject);
+  const auto trained = Measure("train", corpora->trained, *subject, command.options);
   MNEME_TRY(trained);
-  const auto held_out = MeasureHalf(command, "held_out", *held_out_corpus, **model, *tokenizer);
+  const auto held_out = Measure("held_out", corpora->held_out, *subject, command.options);
   MNEME_TRY(held_out);
-  const double gates = (*model)->step().counters().all_gates().mean();
-  const double seconds = static_cast<double>(RealClock().MonotonicUs() - started_us) * 1e-6;
-  const memory::MemoryLayout& layout = (*model)->model().layout();
-  const std::string reader(memory::NameOf(layout.reader));
   if (command.show_wrong) {
     ShowWrong(*trained);
     ShowWrong(*held_out);
@@ -125,35 +169,136 @@ Status Run(RetrievalCommand& command) {
                                        {"facts", command.options.history.facts},
                                        {"histories", command.options.histories},
                                        {"seed", command.options.seed},
-                                       {"reader", reader},
+                                       {"reader", subject->reader()},
                                        {"gates_closed", command.options.close_gates},
-                                       {"in_distribution", ToJson(*trained, layout)},
-                                       {"held_out", ToJson(*held_out, layout)},
-                                       {"gates_open", gates},
-                                       {"seconds", seconds}};
+                                       {"in_distribution", ToJson(*trained, subject->layout())},
+                                       {"held_out", ToJson(*held_out, subject->layout())},
+                                       {"gates_open", subject->gates_open()},
+                                       {"seconds", SecondsSince(started_us)}};
     fmt::print("{}\n", boost::json::serialize(reply));
     return {};
   }
   fmt::print("{} tokens of history, {} facts, {} reader{}\n", command.options.history.tokens,
-             command.options.history.facts, reader,
+             command.options.history.facts, subject->reader(),
              command.options.close_gates ? ", every gate closed" : "");
   fmt::print("  as trained  {:>4} of {:>4} right\n", trained->all.right, trained->all.asked);
   fmt::print("  held out    {:>4} of {:>4} right\n", held_out->all.right, held_out->all.asked);
-  fmt::print("  {:.2f} gates open per token and key head, {:.0f} s\n", gates, seconds);
+  fmt::print("  {:.2f} gates open per token and key head, {:.0f} s\n", subject->gates_open(),
+             SecondsSince(started_us));
   return {};
 }
 
-void AddRetrieval(CLI::App& app, RetrievalCommand& command) {
-  eval::HistoryOptions& history = command.options.history;
-  history.tokens = 32768;
+// The needle map of one corpus: a count for every length.
+using NeedleMap = std::vector<eval::RetrievalCount>;
+
+eval::RetrievalOptions NeedleOptions(const EvalCommand& command, size_t tokens) {
+  eval::RetrievalOptions options = command.options;
+  options.history.tokens = tokens;
+  options.history.last_depth = 1;
+  options.history.even = true;
+  return options;
+}
+
+Result<NeedleMap> MeasureNeedles(const EvalCommand& command, const std::string& half,
+                                 const eval::Corpus& corpus, Subject& subject) {
+  NeedleMap map;
+  for (const size_t tokens : command.lengths) {
+    auto count =
+        Measure(half + " " + Count(tokens), corpus, subject, NeedleOptions(command, tokens));
+    MNEME_TRY(count);
+    map.push_back(std::move(*count));
+  }
+  return map;
+}
+
+boost::json::array NeedlesJson(const EvalCommand& command, const NeedleMap& map,
+                               const memory::MemoryLayout& layout) {
+  boost::json::array rows;
+  for (size_t row = 0; row < map.size(); ++row) {
+    boost::json::object object = {{"tokens", command.lengths[row]}};
+    for (auto& field : ToJson(map[row], layout)) object[field.key()] = field.value();
+    rows.push_back(std::move(object));
+  }
+  return rows;
+}
+
+void PrintNeedles(const EvalCommand& command, const char* half, const NeedleMap& map) {
+  fmt::print("{:<12}", half);
+  for (int depth = 0; depth < eval::kDepthBins; ++depth)
+    fmt::print("{:>6.1f}", static_cast<double>(depth) / eval::kDepthBins);
+  fmt::print("{:>8}\n", "all");
+  const auto share = [](const eval::RecallCount& count) {
+    return count.asked == 0 ? "-" : fmt::format("{}", 100 * count.right / count.asked);
+  };
+  for (size_t row = 0; row < map.size(); ++row) {
+    fmt::print("{:>12}", Count(command.lengths[row]));
+    for (const eval::RecallCount& depth : map[row].by_depth) fmt::print("{:>6}", share(depth));
+    fmt::print("{:>8}\n", share(map[row].all));
+  }
+}
+
+Status RunNeedles(EvalCommand& command) {
+  const int64_t started_us = RealClock().MonotonicUs();
+  const auto corpora = LoadCorpora(command.corpus);
+  MNEME_TRY(corpora);
+  for (const size_t tokens : command.lengths)
+    MNEME_TRY(eval::CheckHistory(NeedleOptions(command, tokens).history));
+  auto subject = LoadSubject(command.choice);
+  MNEME_TRY(subject);
+  const auto trained = MeasureNeedles(command, "train", corpora->trained, *subject);
+  MNEME_TRY(trained);
+  const auto held_out = MeasureNeedles(command, "held_out", corpora->held_out, *subject);
+  MNEME_TRY(held_out);
+  if (command.json) {
+    const boost::json::object reply = {
+        {"facts", command.options.history.facts},
+        {"histories", command.options.histories},
+        {"seed", command.options.seed},
+        {"reader", subject->reader()},
+        {"gates_closed", command.options.close_gates},
+        {"in_distribution", NeedlesJson(command, *trained, subject->layout())},
+        {"held_out", NeedlesJson(command, *held_out, subject->layout())},
+        {"gates_open", subject->gates_open()},
+        {"seconds", SecondsSince(started_us)}};
+    fmt::print("{}\n", boost::json::serialize(reply));
+    return {};
+  }
+  fmt::print("per cent right by tokens of history and the share of it where the fact was told,\n");
+  fmt::print("{} facts in each of {} histories, {} reader{}\n", command.options.history.facts,
+             command.options.histories, subject->reader(),
+             command.options.close_gates ? ", every gate closed" : "");
+  PrintNeedles(command, "as trained", *trained);
+  PrintNeedles(command, "held out", *held_out);
+  return {};
+}
+
+void AddSharedOptions(CLI::App& app, EvalCommand& command) {
   AddLocalModelOptions(app, command.choice);
   app.add_option("--corpus", command.corpus, "folder with train/ and held_out/")
       ->capture_default_str();
+  app.add_option("--seed", command.options.seed, "any seed makes other histories")
+      ->capture_default_str();
+  app.add_flag("--close-gates", command.options.close_gates, "read no closed chunk");
+  app.add_flag("--json", command.json, "one JSON object instead of text");
+}
+
+void AddFactOptions(CLI::App& app, EvalCommand& command) {
+  app.add_option("--facts", command.options.history.facts,
+                 "facts told in each history, each asked once")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  app.add_option("--histories", command.options.histories, "histories of each half")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+}
+
+void AddRetrieval(CLI::App& app, EvalCommand& command) {
+  eval::HistoryOptions& history = command.options.history;
+  app.footer(kRetrievalFooter);
+  AddSharedOptions(app, command);
+  AddFactOptions(app, command);
   app.add_option("--tokens", history.tokens, "length of each history")
       ->check(CLI::Range(256, 1 << 24))
-      ->capture_default_str();
-  app.add_option("--facts", history.facts, "facts told in each history, each asked once")
-      ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   app.add_option("--corrected", history.corrected, "of them told again with another value")
       ->check(CLI::Range(0, 100'000));
@@ -162,34 +307,36 @@ void AddRetrieval(CLI::App& app, RetrievalCommand& command) {
   app.add_option("--depth", history.last_depth, "facts stand in this first share of the history")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--histories", command.options.histories, "histories of each half")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
-  app.add_option("--seed", command.options.seed, "any seed makes other histories")
-      ->capture_default_str();
-  app.add_flag("--close-gates", command.options.close_gates, "read no closed chunk");
   app.add_flag("--quick", command.quick, "one history of 4096 tokens and 10 facts in each half");
   app.add_flag("--show-wrong", command.show_wrong, "print the answers that were wrong");
-  app.add_flag("--json", command.json, "one JSON object instead of text");
+}
+
+void AddNeedles(CLI::App& app, EvalCommand& command) {
+  app.footer(kNeedlesFooter);
+  AddSharedOptions(app, command);
+  AddFactOptions(app, command);
+  app.add_option("--tokens", command.lengths, "lengths of histories, with commas between them")
+      ->delimiter(',')
+      ->check(CLI::Range(256, 1 << 24))
+      ->capture_default_str();
 }
 
 }  // namespace
 
 int RunEval(int argc, char** argv) {
-  RetrievalCommand command;
+  EvalCommand command;
+  command.options.history.tokens = 32768;
   CLI::App app("Measures what a model still knows of what it was told.", "mneme eval");
   app.require_subcommand(1);
   CLI::App* retrieval = app.add_subcommand("retrieval", "facts told early, asked late");
-  retrieval->footer(kFooter);
   AddRetrieval(*retrieval, command);
+  CLI::App* needles = app.add_subcommand("needles", "recall by depth and length");
+  AddNeedles(*needles, command);
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
-  if (command.quick) {
-    command.options.history.tokens = 4096;
-    command.options.history.facts = 10;
-    command.options.histories = 1;
-  }
-  if (const Status status = Run(command); !status)
-    return Complain("eval retrieval", status.error(), command.json);
+  const Status status = retrieval->parsed() ? RunRetrieval(command) : RunNeedles(command);
+  if (!status)
+    return Complain(retrieval->parsed() ? "eval retrieval" : "eval needles", status.error(),
+                    command.json);
   return kExitOk;
 }
 

@@ -94,17 +94,20 @@ std::vector<Key> HistoryWriter::Keys(size_t count) {
 }
 
 std::vector<HistoryWriter::Telling> HistoryWriter::Plan(const HistoryOptions& options) {
-  const auto depth = [&] {
-    return options.first_depth + random_.Unit() * (options.last_depth - options.first_depth);
+  const double span = options.last_depth - options.first_depth;
+  const auto depth = [&](size_t fact) {
+    const double place = random_.Unit();
+    return options.first_depth +
+           span * (options.even ? (static_cast<double>(fact) + place) / options.facts : place);
   };
   std::vector<Telling> plan;
   for (size_t fact = 0; fact < static_cast<size_t>(options.facts); ++fact) {
-    const double first = depth();
+    const double first = depth(fact);
     if (fact >= static_cast<size_t>(options.corrected)) {
       plan.push_back({.depth = first, .key = fact, .correction = false});
       continue;
     }
-    const double second = depth();
+    const double second = depth(fact);
     plan.push_back({.depth = std::min(first, second), .key = fact, .correction = false});
     plan.push_back({.depth = std::max(first, second), .key = fact, .correction = true});
   }

@@ -48,6 +48,7 @@ struct HistoryOptions {
   int untold = 0;            // further questions about things never told
   double first_depth = 0.0;  // facts stand between these shares of the history
   double last_depth = 0.95;
+  bool even = false;  // between them each fact has an equal share of its own
 };
 
 // kInvalidArgument when there is no room for the facts.

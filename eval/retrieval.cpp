@@ -1,5 +1,7 @@
 #include "eval/retrieval.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 
 namespace mneme::eval {
@@ -44,10 +46,16 @@ void Count(Answered answered, RetrievalCount& count) {
   count.all.Add(right);
   if (answered.question.kind == QuestionKind::kCorrected) count.corrected.Add(right);
   if (answered.question.kind == QuestionKind::kUntold) count.untold.Add(right);
+  if (answered.question.depth >= 0)
+    count.by_depth[static_cast<size_t>(DepthBin(answered.question.depth))].Add(right);
   count.answers.push_back(std::move(answered));
 }
 
 }  // namespace
+
+int DepthBin(double depth) {
+  return std::clamp(static_cast<int>(depth * kDepthBins), 0, kDepthBins - 1);
+}
 
 Result<RetrievalCount> MeasureRetrieval(model::LocalModel& model, const model::Tokenizer& tokenizer,
                                         const Corpus& corpus, const RetrievalOptions& options) {

@@ -6,6 +6,7 @@
 // Threads:  one at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -43,14 +44,21 @@ struct RecallCount {
   }
 };
 
+// Equal shares of a history that answers are counted by.
+inline constexpr int kDepthBins = 10;
+
 struct RetrievalCount {
   RecallCount all, corrected, untold;
+  std::array<RecallCount, kDepthBins> by_depth;  // of facts told, by the newest statement's place
   uint64_t tokens_read = 0;
   double read_seconds = 0;
   std::vector<model::GateCount> history_gates;  // [routed layers]  while histories were read
   std::vector<model::GateCount> answer_gates;   // [routed layers]  while answers were written
   std::vector<Answered> answers;                // in the order of asking
 };
+
+// The share that a fact at this depth, in [0, 1], is counted in.
+int DepthBin(double depth);
 
 // Tokens of the longest answer that is waited for.
 inline constexpr int kAnswerTokensMax = 64;

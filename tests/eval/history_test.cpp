@@ -64,6 +64,18 @@ TEST_F(HistoryTest, TellsFactsWhereItWasAskedTo) {
   for (const Question& question : history->questions) EXPECT_LT(question.depth, 0.2);
 }
 
+TEST_F(HistoryTest, GivesEachFactAShareOfItsOwn) {
+  const auto history = Write(7, {.tokens = 16000, .facts = 10, .last_depth = 1, .even = true});
+  ASSERT_TRUE(history);
+  // A statement follows the text before it, which may end some tokens early or late.
+  constexpr double kSlack = 0.01;
+  for (size_t fact = 0; fact < 10; ++fact) {
+    const double depth = history->questions[fact].depth;
+    EXPECT_GE(depth, static_cast<double>(fact) / 10 - kSlack);
+    EXPECT_LE(depth, static_cast<double>(fact + 1) / 10 + kSlack);
+  }
+}
+
 TEST_F(HistoryTest, FollowsItsSeed) {
   const HistoryOptions options = {.tokens = 3000, .facts = 4};
   const auto first = Write(3, options);

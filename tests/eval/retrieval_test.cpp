@@ -41,10 +41,29 @@ class RetrievalTest : public ::testing::Test {
   std::unique_ptr<Corpus> corpus_;
 };
 
+TEST(DepthBinTest, TenSharesHoldEveryDepth) {
+  EXPECT_EQ(DepthBin(0), 0);
+  EXPECT_EQ(DepthBin(0.0999), 0);
+  EXPECT_EQ(DepthBin(0.1001), 1);
+  EXPECT_EQ(DepthBin(0.55), 5);
+  EXPECT_EQ(DepthBin(0.9999), 9);
+  EXPECT_EQ(DepthBin(1.0), 9);
+  EXPECT_EQ(DepthBin(1.02), 9) << "the last statement may end a history late";
+}
+
 TEST_F(RetrievalTest, TheDemoModelAnswersFromMemoryAndOnlyFromMemory) {
   const RetrievalCount open = Measure(/*close_gates=*/false);
   EXPECT_EQ(open.all.asked, 20);
   EXPECT_GE(open.all.right, 19);
+
+  RecallCount depths;
+  for (const RecallCount& depth : open.by_depth) {
+    depths.asked += depth.asked;
+    depths.right += depth.right;
+  }
+  EXPECT_EQ(depths.asked, 20);
+  EXPECT_EQ(depths.right, open.all.right);
+  EXPECT_EQ(open.by_depth[8].asked + open.by_depth[9].asked, 0) << "facts end at 0.8";
 
   const size_t layers = model_->model().layout().routed_layers.size();
   const auto heads = static_cast<uint64_t>(model_->model().layout().linear.key_heads);

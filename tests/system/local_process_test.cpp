@@ -53,6 +53,28 @@ TEST(LocalProcessTest, TheQuickEvaluationCountsTwentyQuestions) {
   EXPECT_NE(eval.Output().find("\"held_out\":{\"asked\":10"), std::string::npos);
 }
 
+TEST(LocalProcessTest, TheNeedleMapHasARowForEveryLengthAndACellForEveryDepth) {
+  const std::vector<std::string> needles = {MNEME, "eval",     "needles", "--model",
+                                            kDemo, "--corpus", kCorpus,   "--facts",
+                                            "4",   "--tokens", "400,1400"};
+  Process grid({.arguments = needles});
+  EXPECT_EQ(grid.Wait(240'000), 0) << grid.Errors();
+  EXPECT_NE(grid.Output().find("  0.9     all\n         400 "), std::string::npos) << grid.Output();
+  EXPECT_NE(grid.Output().find("\n       1,400 "), std::string::npos) << grid.Output();
+
+  std::vector<std::string> as_json = needles;
+  as_json.emplace_back("--json");
+  Process json({.arguments = as_json});
+  EXPECT_EQ(json.Wait(240'000), 0) << json.Errors();
+  const std::string output = json.Output();
+  for (const char* half : {"\"in_distribution\":[", "\"held_out\":["}) {
+    const size_t start = output.find(half);
+    ASSERT_NE(start, std::string::npos) << output;
+    for (const char* row : {"{\"tokens\":400,\"asked\":4,", "{\"tokens\":1400,\"asked\":4,"})
+      EXPECT_NE(output.find(row, start), std::string::npos) << row << "\n" << output;
+  }
+}
+
 // A lost watermark leaves the server unsure of what it promised: it says so, and goes on only when
 // somebody takes the loss.
 TEST(LocalProcessTest, ALossIsRefusedUntilItIsAccepted) {

@@ -117,6 +117,12 @@ TEST_F(RefusalProcessTest, EvalRefusesCorpusAndHistory) {
   Expect({{"eval", "retrieval", "--model", kDemo, "--corpus", kCorpus, "--corrected", "-1"},
           2,
           "--corrected"});
+  Expect({{"eval", "needles", "--model", kDemo, "--corpus", kCorpus, "--tokens", "8192,500"},
+          1,
+          "a history of 500 tokens has no room for 10 facts"});
+  Expect({{"eval", "needles", "--model", kDemo, "--corpus", kCorpus, "--tokens", "8192,x"},
+          2,
+          "--tokens"});
 }
 
 TEST_F(RefusalProcessTest, BenchRefusesAReaderThatIsNotThere) {
