@@ -12,6 +12,7 @@
 #include "cli/connect.h"
 #include "cli/terminal.h"
 #include "cli/turn_text.h"
+#include "engine/repetition_window.h"
 #include "engine/request_check.h"
 #include "proto/error_wire.h"
 
@@ -51,6 +52,7 @@ struct ChatOptions {
   float top_p = 0.0f;
   float min_p = 0.0f;
   float repetition_penalty = 0.0f;
+  uint32_t repetition_window = 0;
   uint64_t seed = 0;
 };
 
@@ -213,6 +215,7 @@ v1::Request Chat::RequestFor(const std::string& text) const {
   sampling.set_top_p(options_.top_p);
   sampling.set_min_p(options_.min_p);
   sampling.set_repetition_penalty(options_.repetition_penalty);
+  sampling.set_repetition_window(options_.repetition_window);
   sampling.set_seed(options_.seed);
   // Names this message for good: sent again after a lost connection it could not be said twice.
   generate.set_idempotency_key(fmt::format("chat-{}-{}", getpid(), RealClock().WallUs()));
@@ -322,6 +325,9 @@ int RunChat(int argc, char** argv) {
       ->check(CLI::Range(0.0f, 1.0f));
   app.add_option("--repetition-penalty", options.repetition_penalty, "1 or 0: none [0]")
       ->check(CLI::Range(0.0f, engine::kRepetitionPenaltyMax));
+  app.add_option("--repetition-window", options.repetition_window,
+                 "tokens before a drawn one that the penalty looks at; 0: 65,536 [0]")
+      ->check(CLI::Range(0u, engine::kRepetitionWindowMax));
   app.add_option("--seed", options.seed, "of the sampling [0]");
   app.add_flag("--thinking", options.thinking, "let the model think first");
   if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;

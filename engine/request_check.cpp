@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "engine/repetition_window.h"
+
 namespace mneme::engine {
 namespace {
 
@@ -81,6 +83,9 @@ Status CheckGenerate(const v1::GenerateRequest& request, uint32_t generated_toke
   MNEME_TRY(CheckRange("min_p", sampling.min_p(), 0.0f, 1.0f));
   MNEME_TRY(
       CheckRange("repetition_penalty", sampling.repetition_penalty(), 0.0f, kRepetitionPenaltyMax));
+  if (sampling.repetition_window() > kRepetitionWindowMax)
+    return Invalid("sampling.repetition_window is {}; the most is {}", sampling.repetition_window(),
+                   kRepetitionWindowMax);
   if (request.stop_size() > kStopStringsMax)
     return Invalid("stop has {} strings; the most is {}", request.stop_size(), kStopStringsMax);
   for (const std::string& stop : request.stop()) {

@@ -108,9 +108,10 @@ kernels::Sampling Scheduler::SamplingOf(const Session& session) const {
   const Generation& generation = *session.writing->generation;
   kernels::Sampling sampling = generation.sampling;
   sampling.position = session.tokens_known();
-  if (!generation.seen.empty()) {
-    sampling.seen = generation.seen.data();
-    sampling.seen_count = static_cast<int32_t>(generation.seen.size());
+  if (generation.repetition) {
+    const std::span<const int32_t> ids = generation.repetition->ids();
+    sampling.seen = ids.data();
+    sampling.seen_count = static_cast<int32_t>(ids.size());
   }
   return sampling;
 }

@@ -1,6 +1,7 @@
 #include "engine/turn_writer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -23,6 +24,30 @@ void AddPart(const std::vector<int32_t>& ids, v1::TokenRole role, v1::TurnRecord
   v1::TurnPart* part = record->add_parts();
   part->set_role(role);
   for (const int32_t id : ids) part->add_token_ids(static_cast<uint32_t>(id));
+}
+
+float PenaltyOf(const v1::SamplingSettings& asked) {
+  return asked.repetition_penalty() == 0 ? 1 : asked.repetition_penalty();
+}
+
+uint32_t WindowTokens(const v1::SamplingSettings& asked) {
+  return asked.repetition_window() == 0 ? kRepetitionWindowMax : asked.repetition_window();
+}
+
+// What a penalty sees before the first token is drawn; none without a penalty.
+Result<std::optional<RepetitionWindow>> WindowFor(const v1::SamplingSettings& asked,
+                                                  Session& session,
+                                                  std::span<const int32_t> prompt) {
+  if (PenaltyOf(asked) == 1) return std::optional<RepetitionWindow>();
+  const uint64_t most = WindowTokens(asked);
+  const uint64_t room = most - std::min<uint64_t>(most, prompt.size());
+  const uint64_t logged = std::min(room, session.head.position());
+  const auto before = session.Collect(session.head.position() - logged, logged);
+  MNEME_TRY(before);
+  std::optional<RepetitionWindow> window(most);
+  window->Push(*before);
+  window->Push(prompt);
+  return window;
 }
 
 }  // namespace
@@ -162,18 +187,20 @@ void TurnWriter::Encode(Session& session, std::shared_ptr<Call> call, WriteKind 
 }
 
 void TurnWriter::OnEncoded(Session& session, Result<TurnInput> input) {
-  const Status fits = input ? CheckEncoded(session, *input) : Status(Fail(input.error()));
-  if (!fits) {
-    const std::shared_ptr<Call> call = std::move(session.writing->call);
-    session.writing.reset();
-    admission_.Settle(session);
-    return call->Fail(fits.error());
+  Status begun = input ? CheckEncoded(session, *input) : Status(Fail(input.error()));
+  if (begun) {
+    FillRecord(*input, parts_.clock.WallUs(), &session.writing->record);
+    if (session.writing->kind == WriteKind::kAppend) return BeginAppend(session, *input);
+    begun = BeginGeneration(session, std::move(*input));
   }
-  FillRecord(*input, parts_.clock.WallUs(), &session.writing->record);
-  if (session.writing->kind == WriteKind::kAppend) return BeginAppend(session, *input);
-  BeginGeneration(session, std::move(*input));
-  admission_.Want(session);
+  if (begun) {
+    admission_.Want(session);
+    return admission_.Settle(session);
+  }
+  const std::shared_ptr<Call> call = std::move(session.writing->call);
+  session.writing.reset();
   admission_.Settle(session);
+  call->Fail(begun.error());
 }
 
 Status TurnWriter::CheckEncoded(const Session& session, const TurnInput& input) const {
@@ -230,9 +257,11 @@ void TurnWriter::OnAppended(SessionId id, Result<memory::Committed> result) {
   EndWriting(*session, /*committed=*/true);
 }
 
-void TurnWriter::BeginGeneration(Session& session, TurnInput input) {
+Status TurnWriter::BeginGeneration(Session& session, TurnInput input) {
   Writing& writing = *session.writing;
   const v1::GenerateRequest& request = writing.call->request().generate();
+  const auto repetition = WindowFor(request.sampling(), session, input.ids);
+  MNEME_TRY(repetition);
   writing.stage = WriteStage::kComputing;
   writing.prompt = std::move(input.ids);
   writing.generation = std::make_unique<Generation>(
@@ -244,7 +273,7 @@ void TurnWriter::BeginGeneration(Session& session, TurnInput input) {
       .top_k = static_cast<int32_t>(std::min<uint32_t>(asked.top_k(), INT32_MAX)),
       .top_p = asked.top_p() == 0 ? 1 : asked.top_p(),
       .min_p = asked.min_p(),
-      .repetition_penalty = asked.repetition_penalty() == 0 ? 1 : asked.repetition_penalty(),
+      .repetition_penalty = PenaltyOf(asked),
       .seed = asked.seed()};
   const uint32_t wanted =
       request.max_tokens() == 0 ? parts_.options.generated_tokens_default : request.max_tokens();
@@ -252,22 +281,18 @@ void TurnWriter::BeginGeneration(Session& session, TurnInput input) {
   generation.explain = request.explain();
   generation.explained.set_format(1);
   generation.explained.set_chunk_tokens(static_cast<uint32_t>(parts_.layout.chunk_tokens()));
-  if (generation.sampling.repetition_penalty != 1) {
-    generation.seen = writing.prompt;
-    std::sort(generation.seen.begin(), generation.seen.end());
-    generation.seen.erase(std::unique(generation.seen.begin(), generation.seen.end()),
-                          generation.seen.end());
-  }
-
+  generation.repetition = *repetition;
   v1::SamplingRecord& sampling = *writing.record.mutable_sampling();
   sampling.set_temperature(generation.sampling.temperature);
   sampling.set_top_k(static_cast<uint32_t>(generation.sampling.top_k));
   sampling.set_top_p(generation.sampling.top_p);
   sampling.set_min_p(generation.sampling.min_p);
   sampling.set_repetition_penalty(generation.sampling.repetition_penalty);
+  if (generation.repetition) sampling.set_repetition_window(WindowTokens(asked));
   sampling.set_seed(generation.sampling.seed);
   sampling.set_max_tokens(generation.tokens_max);
   for (const std::string& stop : request.stop()) sampling.add_stop_strings(stop);
+  return {};
 }
 
 void TurnWriter::OnSampled(Session& session, Sampled sampled) {
@@ -281,11 +306,7 @@ void TurnWriter::OnSampled(Session& session, Sampled sampled) {
   ++session.counters.tokens_generated;
   ++parts_.counters.tokens_generated;
   if (generation.explain) Explain(session, sampled);
-  if (generation.sampling.repetition_penalty != 1) {
-    const auto at = std::lower_bound(generation.seen.begin(), generation.seen.end(), sampled.token);
-    if (at == generation.seen.end() || *at != sampled.token)
-      generation.seen.insert(at, sampled.token);
-  }
+  if (generation.repetition) generation.repetition->Push(sampled.token);
 
   std::string shown;
   if (parts_.Ends(sampled.token)) {

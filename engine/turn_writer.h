@@ -90,7 +90,8 @@ class TurnWriter {
   void OnEncoded(Session& session, Result<TurnInput> input);
   Status CheckEncoded(const Session& session, const TurnInput& input) const;
   void BeginAppend(Session& session, const TurnInput& input);
-  void BeginGeneration(Session& session, TurnInput input);
+  // Errors: of the log, where a penalty looks at earlier turns
+  Status BeginGeneration(Session& session, TurnInput input);
   void Explain(Session& session, const Sampled& sampled);
   void CommitAppend(Session& session);
   void OnAppended(SessionId id, Result<memory::Committed> result);

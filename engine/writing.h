@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/call.h"
+#include "engine/repetition_window.h"
 #include "engine/stop_text.h"
 #include "kernels/kernel_table.h"
 #include "model/tokenizer.h"
@@ -39,8 +40,8 @@ struct Generation {
   bool explain = false;
   model::TextStream text_stream;
   StopText stop_text;
-  std::string text;           // shown so far
-  std::vector<int32_t> seen;  // ids of this turn, each once; only with a repetition penalty
+  std::string text;                            // shown so far
+  std::optional<RepetitionWindow> repetition;  // only with a penalty
   v1::ExplainRecord explained;
   bool started = false;  // `started` was sent
   v1::StopReason stop_reason = v1::STOP_REASON_UNSPECIFIED;

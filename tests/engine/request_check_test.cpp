@@ -60,6 +60,9 @@ TEST(RequestCheckTest, RefusesSamplingOutOfRangeOrNotANumber) {
         "");
   }
   EXPECT_EQ(Complaint(Generate([](auto& g) { g.mutable_sampling()->set_top_p(1.0f); })), "");
+  EXPECT_EQ(
+      Complaint(Generate([](auto& g) { g.mutable_sampling()->set_repetition_window(65'537); })),
+      "sampling.repetition_window is 65537; the most is 65536");
 }
 
 TEST(RequestCheckTest, BoundsStopStrings) {
