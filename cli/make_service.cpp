@@ -8,27 +8,18 @@
 #include <optional>
 #include <thread>
 
+#include "base/log.h"
 #include "engine/engine.h"
-#include "memory/hash.h"
 #include "memory/page_store.h"
 #include "memory/store_folder.h"
 #include "memory/turn_store.h"
+#include "model/fingerprints.h"
 #include "model/loaded_model.h"
 #include "model/model_folder.h"
 #include "model/tokenizer_file.h"
 
 namespace mneme::cli {
 namespace {
-
-// SHA-256 of the hashes of the ranges, so that where one ends counts.
-memory::Digest HashOf(const std::vector<ByteSpan>& ranges) {
-  std::vector<std::byte> hashes;
-  for (const ByteSpan range : ranges) {
-    const memory::Digest digest = memory::Sha256(range);
-    hashes.insert(hashes.end(), digest.begin(), digest.end());
-  }
-  return memory::Sha256(hashes);
-}
 
 template <typename T>
 T Or(T value, T otherwise) {
@@ -52,6 +43,7 @@ class ServedModel : public engine::Service {
   Status OpenModel(const v1::ServerConfig& config);
   Status OpenStores(const v1::ServerConfig& config, const StartOptions& start);
   Status LoadModel();
+  Status TakeFingerprints();
   Status StartEngine();
 
   // Until the model is loaded.
@@ -98,14 +90,26 @@ Status ServedModel::LoadModel() {
                                });
   MNEME_TRY(model);
   model_ = std::move(*model);
-  options_.identity.weights_hash = HashOf(folder.files().FingerprintRanges());
-  const std::vector<ByteSpan> router = folder.router().FingerprintRanges(reader_);
-  if (!router.empty()) options_.identity.router_hash = HashOf(router);
+  MNEME_TRY(TakeFingerprints());
+  model_folder_.reset();
+  return {};
+}
+
+// What sessions are bound to.
+Status ServedModel::TakeFingerprints() {
+  const model::ModelFolder& folder = *model_folder_;
+  auto fingerprints = model::Fingerprints::Open(folder_->fingerprints_path());
+  options_.identity.weights_hash = fingerprints.Of(folder.files().FingerprintFiles());
+  const auto router = folder.router().FingerprintFiles(reader_);
+  if (!router.empty()) options_.identity.router_hash = fingerprints.Of(router);
   const auto tokenizer_file =
       model::MappedFile::Open(folder.path() / "tokenizer.json", model::kTokenizerFileBytesMax);
   MNEME_TRY(tokenizer_file);
-  options_.identity.tokenizer_hash = memory::Sha256(tokenizer_file->bytes());
-  model_folder_.reset();
+  options_.identity.tokenizer_hash = fingerprints.Of(*tokenizer_file);
+  MNEME_LOG(kInfo, "model_fingerprint", "bytes_hashed={}", fingerprints.bytes_hashed());
+  // Costs the next start a hash, no more.
+  if (const Status saved = fingerprints.Save(); !saved)
+    MNEME_LOG(kWarning, "fingerprints_not_kept", "error=\"{}\"", saved.error().message());
   return {};
 }
 

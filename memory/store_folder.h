@@ -3,6 +3,7 @@
 //
 //   DIR/epoch DIR/watermark   slot files (memory/slot_file.h)
 //   DIR/log/ DIR/pages/       the two RocksDB instances
+//   DIR/fingerprints          hashes of the model's files (model/fingerprints.h)
 //
 // The lock is an exclusive flock on the handle of DIR itself. RocksDB's own LOCK files are not
 // enough: with the file deleted a second process opened a live store and left it unopenable. The
@@ -66,6 +67,7 @@ class StoreFolder {
   const std::string& path() const { return path_; }
   std::string log_path() const { return path_ + "/log"; }
   std::string pages_path() const { return path_ + "/pages"; }
+  std::string fingerprints_path() const { return path_ + "/fingerprints"; }
   const FileDescriptor& descriptor() const { return folder_; }
 
   // After RaiseEpoch.

@@ -12,8 +12,16 @@
 namespace mneme::model {
 namespace {
 
-int64_t ModifiedNs(const struct stat& status) {
-  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+int64_t Nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+FileState StateOf(const struct stat& status) {
+  return {.device = status.st_dev,
+          .inode = status.st_ino,
+          .bytes = static_cast<uint64_t>(status.st_size),
+          .modified_ns = Nanoseconds(status.st_mtim),
+          .changed_ns = Nanoseconds(status.st_ctim)};
 }
 
 }  // namespace
@@ -36,13 +44,11 @@ Result<MappedFile> MappedFile::Open(const std::filesystem::path& path, uint64_t 
   if (!S_ISREG(status.st_mode))
     return Fail(ErrorCode::kInvalidArgument, "{}: expected a regular file, found something else",
                 path.string());
-  const auto size = static_cast<uint64_t>(status.st_size);
+  file.state_ = StateOf(status);
+  const uint64_t size = file.state_.bytes;
   if (size == 0 || size > bytes_max)
     return Fail(ErrorCode::kInvalidArgument, "{}: expected 1 to {} bytes, found {}", path.string(),
                 bytes_max, size);
-  file.device_ = status.st_dev;
-  file.inode_ = status.st_ino;
-  file.modified_ns_ = ModifiedNs(status);
 
   void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
   if (start == MAP_FAILED)
@@ -79,14 +85,17 @@ Status MappedFile::CheckUnchanged() const {
   struct stat status = {};
   if (::fstat(descriptor_, &status) != 0)
     return Fail(ErrorCode::kCorruption, "{}: {}", path_.string(), std::strerror(errno));
-  if (static_cast<uint64_t>(status.st_size) != bytes_.size())
+  // That it was renamed or linked meanwhile changes no byte.
+  FileState now = StateOf(status);
+  now.changed_ns = state_.changed_ns;
+  if (now.bytes != state_.bytes)
     return Fail(ErrorCode::kCorruption,
                 "{}: changed while it was read: expected {} bytes, found {}", path_.string(),
-                bytes_.size(), status.st_size);
-  if (status.st_dev != device_ || status.st_ino != inode_ || ModifiedNs(status) != modified_ns_)
+                state_.bytes, now.bytes);
+  if (now != state_)
     return Fail(ErrorCode::kCorruption,
                 "{}: changed while it was read: expected modification time {} ns, found {} ns",
-                path_.string(), modified_ns_, ModifiedNs(status));
+                path_.string(), state_.modified_ns, now.modified_ns);
   return {};
 }
 
@@ -95,9 +104,7 @@ void MappedFile::Swap(MappedFile& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(path_, other.path_);
   std::swap(name_, other.name_);
-  std::swap(device_, other.device_);
-  std::swap(inode_, other.inode_);
-  std::swap(modified_ns_, other.modified_ns_);
+  std::swap(state_, other.state_);
 }
 
 Result<std::string> ReadTextFile(const std::filesystem::path& path, uint64_t bytes_max) {

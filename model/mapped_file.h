@@ -18,6 +18,16 @@
 
 namespace mneme::model {
 
+// What tells a file from what it was, or from another under its name.
+struct FileState {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  uint64_t bytes = 0;
+  int64_t modified_ns = 0;  // since 1970, as a program may set it
+  int64_t changed_ns = 0;   // since 1970, as the system sets it
+  bool operator==(const FileState&) const = default;
+};
+
 class MappedFile {
  public:
   static Result<MappedFile> Open(const std::filesystem::path& path, uint64_t bytes_max);
@@ -39,6 +49,8 @@ class MappedFile {
   Status CheckUnchanged() const;
 
   ByteSpan bytes() const { return bytes_; }
+  // At Open.
+  const FileState& state() const { return state_; }
   // The last part of the path, for messages.
   const std::string& name() const { return name_; }
   const std::filesystem::path& path() const { return path_; }
@@ -50,9 +62,7 @@ class MappedFile {
   ByteSpan bytes_;
   std::filesystem::path path_;
   std::string name_;
-  uint64_t device_ = 0;
-  uint64_t inode_ = 0;
-  int64_t modified_ns_ = 0;
+  FileState state_;
 };
 
 // The whole of a small text file. Errors as MappedFile::Open.

@@ -48,13 +48,6 @@ Status ModelFolder::CheckFitsMachine(Reader reader, kernels::Dtype page_dtype) c
   return {};
 }
 
-std::vector<ByteSpan> ModelFolder::FingerprintRanges(Reader reader) const {
-  std::vector<ByteSpan> ranges = files_.FingerprintRanges();
-  const std::vector<ByteSpan> router = router_.FingerprintRanges(reader);
-  ranges.insert(ranges.end(), router.begin(), router.end());
-  return ranges;
-}
-
 Result<Tokenizer> ModelFolder::OpenTokenizer() const {
   return Tokenizer::Load((path_ / "tokenizer.json").string());
 }

@@ -41,9 +41,6 @@ class ModelFolder {
   // Refuses a folder whose model does not fit into the machine's free memory.
   Status CheckFitsMachine(memory::Reader reader, kernels::Dtype page_dtype) const;
 
-  // Bytes that bind a session to these weights under this reader: config, weights, router.
-  std::vector<ByteSpan> FingerprintRanges(memory::Reader reader) const;
-
   // kNotFound when the folder has no tokenizer.json: the model then speaks in ids only.
   Result<Tokenizer> OpenTokenizer() const;
 

@@ -208,9 +208,9 @@ memory::Reader RouterWeights::default_reader() const {
   return has_router() ? memory::Reader::kHla : memory::Reader::kNative;
 }
 
-std::vector<ByteSpan> RouterWeights::FingerprintRanges(memory::Reader reader) const {
-  if (reader == memory::Reader::kHla && has_router()) return {router_->bytes()};
-  if (reader == memory::Reader::kMhla && has_mixing()) return {mixing_->bytes()};
+std::vector<const MappedFile*> RouterWeights::FingerprintFiles(memory::Reader reader) const {
+  if (reader == memory::Reader::kHla && has_router()) return {&router_->file()};
+  if (reader == memory::Reader::kMhla && has_mixing()) return {&mixing_->file()};
   return {};
 }
 

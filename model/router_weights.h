@@ -85,8 +85,8 @@ class RouterWeights {
   float theta() const { return theta_; }                // gates below it are 0; 0 without a router
   int mixing_blocks() const { return mixing_blocks_; }  // 0 without mixing
 
-  // The bytes that this reader's weights are fingerprinted over; empty for native.
-  std::vector<ByteSpan> FingerprintRanges(memory::Reader reader) const;
+  // The files that this reader's weights are fingerprinted over; none for native.
+  std::vector<const MappedFile*> FingerprintFiles(memory::Reader reader) const;
   Status CheckUnchanged() const;
 
  private:

@@ -86,8 +86,9 @@ class WeightFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& name() const { return file_.name(); }
 
-  // All of the file's bytes, header included: what a fingerprint is taken over.
+  // Header included.
   ByteSpan bytes() const { return file_.bytes(); }
+  const MappedFile& file() const { return file_; }
 
   // As MappedFile::CheckUnchanged.
   Status CheckUnchanged() const { return file_.CheckUnchanged(); }

@@ -110,11 +110,11 @@ WeightFolder::Found WeightFolder::Find(std::string_view name) const {
   return {};
 }
 
-std::vector<ByteSpan> WeightFolder::FingerprintRanges() const {
-  std::vector<ByteSpan> ranges;
-  ranges.reserve(files_.size());
-  for (const WeightFile& file : files_) ranges.push_back(file.bytes());
-  return ranges;
+std::vector<const MappedFile*> WeightFolder::FingerprintFiles() const {
+  std::vector<const MappedFile*> files;
+  files.reserve(files_.size());
+  for (const WeightFile& file : files_) files.push_back(&file.file());
+  return files;
 }
 
 uint64_t WeightFolder::bytes() const {

@@ -35,8 +35,8 @@ class WeightFolder {
   // In order of name.
   const std::vector<WeightFile>& files() const { return files_; }
 
-  // Each file's bytes, in order of name: what a fingerprint of the weights is taken over.
-  std::vector<ByteSpan> FingerprintRanges() const;
+  // In order of name: what a fingerprint of the weights is taken over.
+  std::vector<const MappedFile*> FingerprintFiles() const;
   uint64_t bytes() const;
 
   // kCorruption where a file is not what it was when it was opened.

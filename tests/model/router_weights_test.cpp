@@ -74,7 +74,7 @@ TEST_F(RouterWeightsTest, IsNativeWithoutFiles) {
   EXPECT_TRUE(router->layers()[1].linear);
   EXPECT_FALSE(router->layers()[1].route);
   EXPECT_FALSE(router->layers()[2].linear);
-  EXPECT_TRUE(router->FingerprintRanges(Reader::kNative).empty());
+  EXPECT_TRUE(router->FingerprintFiles(Reader::kNative).empty());
 }
 
 TEST_F(RouterWeightsTest, ReadsARouter) {
@@ -94,7 +94,7 @@ TEST_F(RouterWeightsTest, ReadsARouter) {
     EXPECT_EQ(router->layers()[1].route->query.cols, 6);
     EXPECT_EQ(NameOf(router->layers()[1].route->pool_output.dtype), dtype);
     EXPECT_EQ(router->layers()[1].route->bias.cols, 2);
-    EXPECT_EQ(router->FingerprintRanges(Reader::kHla).size(), 1u);
+    EXPECT_EQ(router->FingerprintFiles(Reader::kHla).size(), 1u);
     EXPECT_TRUE(router->CheckUnchanged());
   }
 }

@@ -41,7 +41,7 @@ TEST_F(WeightFolderTest, ReadsASingleFile) {
   ASSERT_TRUE(folder) << folder.error().message();
   EXPECT_EQ(folder->Find("a").file->name(), "model.safetensors");
   EXPECT_EQ(folder->Find("b").tensor, nullptr);
-  EXPECT_EQ(folder->FingerprintRanges().size(), 1u);
+  EXPECT_EQ(folder->FingerprintFiles().size(), 1u);
   EXPECT_EQ(folder->bytes(), std::filesystem::file_size(folder_.path() / "model.safetensors"));
 }
 
@@ -52,8 +52,8 @@ TEST_F(WeightFolderTest, ReadsTheShardsOfAnIndex) {
   ASSERT_TRUE(folder) << folder.error().message();
   EXPECT_EQ(folder->Find("a").file->name(), "one.safetensors");
   EXPECT_EQ(folder->Find("b").file->name(), "two.safetensors");
-  ASSERT_EQ(folder->FingerprintRanges().size(), 2u);
-  EXPECT_EQ(folder->FingerprintRanges()[1].data(), folder->files()[1].bytes().data());
+  ASSERT_EQ(folder->FingerprintFiles().size(), 2u);
+  EXPECT_EQ(folder->FingerprintFiles()[1], &folder->files()[1].file());
   std::filesystem::resize_file(folder_.path() / "two.safetensors", 9);
   EXPECT_FALSE(folder->CheckUnchanged());
 }

@@ -1,8 +1,11 @@
 // The real binary on the shipped model: what people type first must work as the documents say.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 #include <utility>
 
 #include "tests/support/process.h"
@@ -111,6 +114,48 @@ TEST(LocalProcessTest, ALossIsRefusedUntilItIsAccepted) {
   Process server({.arguments = accepting});
   ASSERT_TRUE(server.WaitForOutput("listening on", 60'000)) << server.Errors();
   EXPECT_EQ(chat().first, 0);
+}
+
+// The hashes of the model's files are remembered between starts; a file that changed since is still
+// noticed, and its sessions are refused instead of being read with other weights.
+TEST(LocalProcessTest, AStartHashesAModelOnceAndNoticesAChangedFile) {
+  const support::TempFolder temp;
+  const std::string model = temp / "model";
+  std::filesystem::copy(kDemo, model);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));  // younger files are not remembered
+  const std::string port = std::to_string(support::FreePort());
+  // What one start says of its hashing, and what opening the session gave.
+  const auto start = [&](const std::string& hashed) {
+    Process server({.arguments = {MNEME, "serve", "--model", model, "--store", temp / "store",
+                                  "--port", port}});
+    EXPECT_TRUE(server.WaitForOutput("listening on", 60'000)) << server.Errors();
+    EXPECT_NE(server.Errors().find("model_fingerprint bytes_hashed=" + hashed), std::string::npos)
+        << server.Errors();
+    Process talk({.arguments = {MNEME, "chat", "harbour", "--server", "127.0.0.1:" + port},
+                  .input = "Hello.\n"});
+    const int exit_code = talk.Wait(60'000);
+    server.Signal(SIGTERM);
+    EXPECT_EQ(server.Wait(), 0);
+    return std::pair(exit_code, talk.Errors());
+  };
+  uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(model)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".safetensors") || name == "tokenizer.json") bytes += entry.file_size();
+  }
+  EXPECT_EQ(start(std::to_string(bytes) + "\n").first, 0);
+  EXPECT_EQ(start("0\n").first, 0);
+
+  const std::string shard = model + "/model-00002-of-00002.safetensors";
+  const auto time = std::filesystem::last_write_time(shard);
+  const uint64_t shard_bytes = std::filesystem::file_size(shard);
+  std::fstream(shard, std::ios::in | std::ios::out | std::ios::binary | std::ios::ate)
+      .seekp(-1, std::ios::end)
+      .put('\x3c');
+  std::filesystem::last_write_time(shard, time);
+  const auto [exit_code, errors] = start(std::to_string(shard_bytes) + "\n");
+  EXPECT_NE(exit_code, 0);
+  EXPECT_NE(errors.find("its memory belongs to another model"), std::string::npos) << errors;
 }
 
 }  // namespace
