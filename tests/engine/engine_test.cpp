@@ -239,6 +239,33 @@ TEST_F(EngineTest, AnotherIdentityIsRefusedWithBothShown) {
   EXPECT_NE(answer.last().failed().error().message().find("weights="), std::string::npos);
 }
 
+int mlp_faults = 0;  // calls that are still to fail
+
+Status FailingMlp(const kernels::MlpArgs& args, kernels::Stream& stream) {
+  if (mlp_faults > 0) {
+    --mlp_faults;
+    return Fail(ErrorCode::kDeviceFailed, "mlp: the device is gone");
+  }
+  return kernels::CpuKernels().mlp(args, stream);
+}
+
+TEST_F(EngineTest, AFailedDeviceIsTypedAndCostsTheWriteOnly) {
+  engine_.Open("b");
+  engine_.Append("a", RandomIds(200, 20));
+  engine_.Append("b", RandomIds(200, 20));
+  engine_.Stop(StopMode::kFinish);
+  engine_.kernels.mlp = FailingMlp;
+  engine_.Start();
+  const auto expected = engine_.Generate("b", RandomIds(5, 21), 10).tokens();
+  mlp_faults = 1;
+  const Answer failed = engine_.Generate("a", RandomIds(5, 21), 10);
+  EXPECT_EQ(failed.code(), "device_failed");
+  EXPECT_EQ(mlp_faults, 0);
+  const Answer again = engine_.Generate("a", RandomIds(5, 21), 10);
+  EXPECT_EQ(again.tokens(), expected) << "nothing of the failed write is left";
+  EXPECT_EQ(again.done().receipt().head().turn(), 2u);
+}
+
 TEST_F(EngineTest, DrainingRefusesWhatComesAndEndsWhatIs) {
   Asked running = engine_.Submit(GenerateOf("a", RandomIds(30, 19), 20));
   EXPECT_TRUE(engine_.engine().Drain(20'000));

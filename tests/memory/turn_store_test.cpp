@@ -250,6 +250,16 @@ TEST_F(TurnStoreTest, DeletingASessionRemovesItsTurnsAndKeys) {
   Append("a", fresh, 1, 1);
 }
 
+TEST_F(TurnStoreTest, ASessionOutOfAnotherIsNotBuiltYet) {
+  Create("a");
+  CreateSession entry = MakeSession("b", "");
+  entry.record.mutable_parent();
+  const auto made = CommitOne(log(), entry);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().reason(), Reason::kNotBuilt);
+  EXPECT_EQ(log().FindSession("", "b").error().code(), ErrorCode::kNotFound);
+}
+
 TEST_F(TurnStoreTest, AReceiptNewerThanTheStoreIsNoticed) {
   const SessionId a = Create("a");
   const auto done = CommitOne(log(), MakeTurn("a", a, 1));

@@ -97,7 +97,7 @@ Status EngineCase::TryStart() {
   stores_.emplace(std::move(*stores));
   auto engine = engine::Engine::Make(options, {.model = model_.get(),
                                                .tokenizer = tokenizer_.get(),
-                                               .kernels = &kernels::CpuKernels(),
+                                               .kernels = &kernels,
                                                .folder = stores_->folder.get(),
                                                .log = stores_->log.get(),
                                                .pages = stores_->pages.get()});

@@ -46,6 +46,7 @@ class EngineCase {
   ~EngineCase();
 
   engine::EngineOptions options;
+  kernels::KernelTable kernels = kernels::CpuKernels();  // a fault point: any entry, before Start
   memory::TurnStoreOptions log_options;
   memory::PageStoreOptions page_options;
   memory::SpaceMarks marks = NoMarks();

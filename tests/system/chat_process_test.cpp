@@ -168,6 +168,14 @@ TEST(ChatProcessTest, StopsAnAnswerWithCtrlCAndKeepsTheSession) {
   EXPECT_TRUE(Contains(again.Output(), "assistant: you said: hello")) << again.Output();
 }
 
+TEST(ChatProcessTest, EndsAtCtrlCWhereItWaitsForAProgramsLine) {
+  ServedProcess served;
+  Process chat({.arguments = ChatArguments(served, "a", {"--json"}), .terminal = true});
+  ASSERT_TRUE(chat.WaitForOutput("opened")) << chat.Output();
+  chat.Type("\x03");
+  EXPECT_EQ(chat.Wait(), 130) << chat.Output();
+}
+
 TEST(ChatProcessTest, ShowsControlCharactersInsteadOfObeyingThem) {
   ServedProcess served;
   Process chat({.arguments = ChatArguments(served, "a"),

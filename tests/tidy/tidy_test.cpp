@@ -239,6 +239,42 @@ TEST_F(TidyTest, EveryHeaderHasATest) {
   }
 }
 
+// docs/errors.md has a row for every code and reason of base/error.cpp and every exit code of the
+// command line, and each names tests that exist.
+TEST_F(TidyTest, EveryErrorNamesTestsThatExist) {
+  static const std::regex test("TEST(?:_F|_P)?\\(\\s*(\\w+),\\s*(\\w+)\\)");
+  static const std::regex named("`(\\w+Test)\\.(\\w+|\\*)`");
+  const auto each = [](const std::string& text, const std::regex& what, const auto& visit) {
+    for (std::sregex_iterator at(text.begin(), text.end(), what), end; at != end; ++at) visit(*at);
+  };
+  std::set<std::string> tests;
+  for (const std::string& name : files_) {
+    if (!name.starts_with("tests/") || !name.ends_with("_test.cpp")) continue;
+    each(Read(name), test, [&tests](const std::smatch& found) {
+      tests.insert(found[1].str() + "." + found[2].str());
+      tests.insert(found[1].str() + ".*");
+    });
+  }
+  std::set<std::string> rows;
+  for (const std::string& line : Lines(Read("docs/errors.md"))) {
+    bool tested = false;
+    each(line, named, [&](const std::smatch& found) {
+      const std::string full = found[1].str() + "." + found[2].str();
+      EXPECT_TRUE(tests.contains(full)) << "docs/errors.md: no test " << full;
+      tested = true;
+    });
+    if (line.starts_with("| ") && tested) rows.insert(line.substr(2, line.find(" |") - 2));
+  }
+  static const std::regex code("return \"(\\w+)\";");
+  each(Read("base/error.cpp"), code, [&rows](const std::smatch& found) {
+    const std::string row = "`" + found[1].str() + "`";
+    EXPECT_TRUE(found[1] == "none" || rows.contains(row)) << row;
+  });
+  static const std::regex exit_code("kExit\\w+ = (\\d+);");
+  each(Read("cli/command.h"), exit_code,
+       [&rows](const std::smatch& found) { EXPECT_TRUE(rows.contains(found[1])) << found[1]; });
+}
+
 TEST_F(TidyTest, FolderReadmesNameEveryFile) {
   std::map<std::string, std::string> readmes;
   for (const std::string& name : files_) {
