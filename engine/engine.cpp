@@ -77,7 +77,7 @@ class Engine::Core {
  public:
   Core(const EngineOptions& options, const EngineInputs& inputs,
        std::unique_ptr<kernels::Stream> stream, std::unique_ptr<memory::PageCache> cache,
-       model::ChatTemplate chat);
+       const model::ChatTemplate& chat);
   ~Core() { Stop(StopMode::kAtOnce); }
 
   Status Submit(std::shared_ptr<Call> call);
@@ -143,7 +143,7 @@ class Engine::Core {
 
 Engine::Core::Core(const EngineOptions& options, const EngineInputs& inputs,
                    std::unique_ptr<kernels::Stream> stream,
-                   std::unique_ptr<memory::PageCache> cache, model::ChatTemplate chat)
+                   std::unique_ptr<memory::PageCache> cache, const model::ChatTemplate& chat)
     : options_(options),
       inputs_(inputs),
       clock_(inputs.clock == nullptr ? RealClock() : *inputs.clock),
@@ -154,7 +154,7 @@ Engine::Core::Core(const EngineOptions& options, const EngineInputs& inputs,
                              inputs.model->layout())),
       stream_(std::move(stream)),
       cache_(std::move(cache)),
-      chat_(std::move(chat)),
+      chat_(chat),
       sessions_(*inputs.log),
       mover_(inputs.model->layout(), *inputs.pages, {.readers = options.readers}, clock_,
              [this](memory::SaveReceipt receipt) { Deliver(std::move(receipt)); }),
@@ -220,7 +220,7 @@ Status Engine::Core::Submit(std::shared_ptr<Call> call) {
                     .RetryAfter(kQueueRetryMs));
   }
   in_flight_.fetch_add(1);
-  const Status pushed = inbox_.Push(Item(std::move(call)));
+  Status pushed = inbox_.Push(Item(std::move(call)));
   if (!pushed) {
     queued_.fetch_sub(1);
     in_flight_.fetch_sub(1);
@@ -303,9 +303,9 @@ void Engine::Core::Dispatch(std::shared_ptr<Call> call) {
     case v1::Request::kOpen:
       return writer_.Open(std::move(call));
     case v1::Request::kAppend:
-      return writer_.Append(std::move(call));
+      return writer_.Append(call);
     case v1::Request::kGenerate:
-      return writer_.Generate(std::move(call));
+      return writer_.Generate(call);
     case v1::Request::kClose:
       return writer_.Close(call);
     case v1::Request::kDelete:
@@ -411,8 +411,7 @@ Result<std::unique_ptr<Engine>> Engine::Make(const EngineOptions& options,
   MNEME_TRY(stream);
   auto cache = MakeCache(options, inputs.model->layout());
   MNEME_TRY(cache);
-  auto core = std::make_unique<Core>(options, inputs, std::move(*stream), std::move(*cache),
-                                     std::move(*chat));
+  auto core = std::make_unique<Core>(options, inputs, std::move(*stream), std::move(*cache), *chat);
   MNEME_LOG(kInfo, "engine_started",
             "reader={} sessions={} turns={} nodes={} orphans_removed={} host_bytes_max={}",
             memory::NameOf(inputs.model->layout().reader), inputs.log->report().sessions,

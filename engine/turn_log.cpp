@@ -1,6 +1,7 @@
 #include "engine/turn_log.h"
 
 #include <chrono>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -24,63 +25,57 @@ TurnLog::TurnLog(memory::TurnStore& store, Clock& clock, Deliver deliver)
     : store_(store),
       clock_(clock),
       deliver_(std::move(deliver)),
+      orders_(std::numeric_limits<size_t>::max()),
       watermark_at_us_(clock.MonotonicUs()),
       thread_([this] { Work(); }) {}
 
 TurnLog::~TurnLog() { Stop(/*drain=*/false); }
 
 void TurnLog::Order(std::vector<Entry> entries) {
-  {
-    std::lock_guard lock(mutex_);
-    for (Entry& one : entries) {
-      const size_t bytes = BytesOf(one.entry);
-      waiting_.push_back({.ticket = one.ticket, .entry = std::move(one.entry), .bytes = bytes});
-    }
-  }
-  wake_.notify_one();
+  // Only a closed queue refuses, and then nobody waits for it any more.
+  static_cast<void>(orders_.Push(std::move(entries)).has_value());
 }
 
 void TurnLog::Stop(bool drain) {
   if (!thread_.joinable()) return;
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-    drain_ = drain;
-  }
-  wake_.notify_one();
+  drain_.store(drain);
+  orders_.Close();
   thread_.join();
 }
 
 void TurnLog::Work() {
+  std::deque<Waiting> waiting;
+  while (!orders_.closed() || !waiting.empty()) {
+    const std::chrono::microseconds wait(waiting.empty() ? memory::kWatermarkPeriodUs / 4 : 0);
+    for (std::vector<Entry>& entries : orders_.Drain(wait)) Take(std::move(entries), waiting);
+    if (!drain_.load()) return;
+    if (!waiting.empty()) CommitGroup(waiting);
+    if (clock_.MonotonicUs() - watermark_at_us_ >= memory::kWatermarkPeriodUs) FlushWatermark();
+  }
+  if (drain_.load()) FlushWatermark();
+}
+
+void TurnLog::Take(std::vector<Entry> entries, std::deque<Waiting>& waiting) {
+  for (Entry& one : entries) {
+    const size_t bytes = BytesOf(one.entry);
+    waiting.push_back({.ticket = one.ticket, .entry = std::move(one.entry), .bytes = bytes});
+  }
+}
+
+void TurnLog::CommitGroup(std::deque<Waiting>& waiting) {
   std::vector<memory::LogEntry> group;
   std::vector<uint64_t> tickets;
-  std::unique_lock lock(mutex_);
-  while (true) {
-    wake_.wait_for(lock, std::chrono::microseconds(memory::kWatermarkPeriodUs / 4),
-                   [this] { return stop_ || !waiting_.empty(); });
-    if (stop_ && (!drain_ || waiting_.empty())) break;
-    group.clear();
-    tickets.clear();
-    size_t bytes = 0;
-    while (!waiting_.empty() && group.size() < kGroupEntriesMax &&
-           (group.empty() || bytes + waiting_.front().bytes <= kGroupBytesMax)) {
-      bytes += waiting_.front().bytes;
-      tickets.push_back(waiting_.front().ticket);
-      group.push_back(std::move(waiting_.front().entry));
-      waiting_.pop_front();
-    }
-    lock.unlock();
-    if (!group.empty()) {
-      std::vector<Result<memory::Committed>> results = store_.Commit(group);
-      for (size_t index = 0; index < tickets.size(); ++index)
-        deliver_({.ticket = tickets[index], .result = std::move(results[index])});
-    }
-    if (clock_.MonotonicUs() - watermark_at_us_ >= memory::kWatermarkPeriodUs) FlushWatermark();
-    lock.lock();
+  size_t bytes = 0;
+  while (!waiting.empty() && group.size() < kGroupEntriesMax &&
+         (group.empty() || bytes + waiting.front().bytes <= kGroupBytesMax)) {
+    bytes += waiting.front().bytes;
+    tickets.push_back(waiting.front().ticket);
+    group.push_back(std::move(waiting.front().entry));
+    waiting.pop_front();
   }
-  const bool flush = drain_;
-  lock.unlock();
-  if (flush) FlushWatermark();
+  std::vector<Result<memory::Committed>> results = store_.Commit(group);
+  for (size_t index = 0; index < tickets.size(); ++index)
+    deliver_({.ticket = tickets[index], .result = std::move(results[index])});
 }
 
 void TurnLog::FlushWatermark() {

@@ -8,15 +8,15 @@
 // Order:    answers come for every order, also after a failed flush (the store's own errors).
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/inbox.h"
 #include "base/result.h"
 #include "memory/turn_store.h"
 
@@ -57,19 +57,17 @@ class TurnLog {
   };
 
   void Work();
+  void Take(std::vector<Entry> entries, std::deque<Waiting>& waiting);
+  void CommitGroup(std::deque<Waiting>& waiting);
   void FlushWatermark();
 
   memory::TurnStore& store_;
   Clock& clock_;
   const Deliver deliver_;
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Waiting> waiting_;
-  bool stop_ = false;
-  bool drain_ = false;
-
-  int64_t watermark_at_us_ = 0;  // of the log thread
+  Inbox<std::vector<Entry>> orders_;
+  std::atomic<bool> drain_{true};  // false: what is left goes unanswered
+  int64_t watermark_at_us_ = 0;    // of the log thread
   std::thread thread_;
 };
 

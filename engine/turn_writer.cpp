@@ -144,20 +144,19 @@ Session* TurnWriter::Begin(const std::shared_ptr<Call>& call, const Request& req
   return &session;
 }
 
-void TurnWriter::Append(std::shared_ptr<Call> call) {
+void TurnWriter::Append(const std::shared_ptr<Call>& call) {
   const v1::AppendRequest& request = call->request().append();
-  if (Session* session = Begin(call, request))
-    Encode(*session, std::move(call), WriteKind::kAppend, request);
+  if (Session* session = Begin(call, request)) Encode(*session, call, WriteKind::kAppend, request);
 }
 
-void TurnWriter::Generate(std::shared_ptr<Call> call) {
+void TurnWriter::Generate(const std::shared_ptr<Call>& call) {
   const v1::GenerateRequest& request = call->request().generate();
   if (Session* session = Begin(call, request))
-    Encode(*session, std::move(call), WriteKind::kGenerate, request);
+    Encode(*session, call, WriteKind::kGenerate, request);
 }
 
 template <typename Request>
-void TurnWriter::Encode(Session& session, std::shared_ptr<Call> call, WriteKind kind,
+void TurnWriter::Encode(Session& session, const std::shared_ptr<Call>& call, WriteKind kind,
                         const Request& request) {
   const auto end = EndOfLog(session, parts_.tokenizer(), chat_);
   if (!end) return call->Fail(end.error());
@@ -231,12 +230,7 @@ void TurnWriter::OnAppended(SessionId id, Result<memory::Committed> result) {
   Session* session = parts_.sessions.Get(id);
   MNEME_CHECK(session != nullptr && session->writing != nullptr, "session {}", id.value);
   Writing& writing = *session->writing;
-  if (!result) {
-    MNEME_LOG(kWarning, "turn_refused", "session={} error=\"{}\"", id.value,
-              result.error().message());
-    writing.call->Fail(result.error(), HeadOf(session->head));
-    return EndWriting(*session, /*committed=*/false);
-  }
+  if (!result) return Refused(*session, result.error());
   RefreshHead(*session);
   MNEME_LOG(kInfo, "turn", "session={} turn={} kind=append tokens={} position={}", id.value,
             session->head.turn(), writing.append_tokens, session->head.position());
@@ -295,7 +289,7 @@ Status TurnWriter::BeginGeneration(Session& session, TurnInput input) {
   return {};
 }
 
-void TurnWriter::OnSampled(Session& session, Sampled sampled) {
+void TurnWriter::OnSampled(Session& session, const Sampled& sampled) {
   Writing& writing = *session.writing;
   Generation& generation = *writing.generation;
   const int64_t now_us = parts_.clock.MonotonicUs();
@@ -375,13 +369,7 @@ void TurnWriter::OnGenerated(SessionId id, Result<memory::Committed> result) {
   Session* session = parts_.sessions.Get(id);
   MNEME_CHECK(session != nullptr && session->writing != nullptr, "session {}", id.value);
   Writing& writing = *session->writing;
-  if (!result) {
-    MNEME_LOG(kWarning, "turn_refused", "session={} error=\"{}\"", id.value,
-              result.error().message());
-    const std::shared_ptr<Call> call = writing.call;
-    EndWriting(*session, /*committed=*/false);
-    return call->Fail(result.error(), HeadOf(session->head));
-  }
+  if (!result) return Refused(*session, result.error());
   // Before the head moves, so that the report is of this turn.
   v1::Event event = DoneEvent(*session, result->receipt);
   RefreshHead(*session);
@@ -419,6 +407,13 @@ v1::Event TurnWriter::DoneEvent(const Session& session, const memory::Receipt& r
                                static_cast<double>(decode_us));
   }
   return event;
+}
+
+void TurnWriter::Refused(Session& session, const Error& error) {
+  MNEME_LOG(kWarning, "turn_refused", "session={} error=\"{}\"", session.id.value, error.message());
+  const std::shared_ptr<Call> call = session.writing->call;
+  EndWriting(session, /*committed=*/false);
+  call->Fail(error, HeadOf(session.head));
 }
 
 void TurnWriter::RefreshHead(Session& session) {

@@ -42,8 +42,8 @@ class TurnWriter {
       : parts_(parts), keeper_(keeper), admission_(admission), chat_(chat) {}
 
   void Open(std::shared_ptr<Call> call);
-  void Append(std::shared_ptr<Call> call);
-  void Generate(std::shared_ptr<Call> call);
+  void Append(const std::shared_ptr<Call>& call);
+  void Generate(const std::shared_ptr<Call>& call);
   void Close(const std::shared_ptr<Call>& call);
   void Delete(std::shared_ptr<Call> call);
 
@@ -55,7 +55,7 @@ class TurnWriter {
   void Started(Session& session);
 
   // The session's next token was drawn.
-  void OnSampled(Session& session, Sampled sampled);
+  void OnSampled(Session& session, const Sampled& sampled);
 
   // Its tokens cannot be computed: the write in flight ends, the session is as its log says.
   void OnError(Session& session, const Error& error);
@@ -86,7 +86,8 @@ class TurnWriter {
   void Cut(Session& session, CutOff why);
   // The write begins: its input becomes tokens, here or on the encoder's thread.
   template <typename Request>
-  void Encode(Session& session, std::shared_ptr<Call> call, WriteKind kind, const Request& request);
+  void Encode(Session& session, const std::shared_ptr<Call>& call, WriteKind kind,
+              const Request& request);
   void OnEncoded(Session& session, Result<TurnInput> input);
   Status CheckEncoded(const Session& session, const TurnInput& input) const;
   void BeginAppend(Session& session, const TurnInput& input);
@@ -100,6 +101,8 @@ class TurnWriter {
   void DeleteUnserved(std::shared_ptr<Call> call);
   void OnDeleted(SessionId id, std::string name, Result<memory::Committed> result);
   v1::Event DoneEvent(const Session& session, const memory::Receipt& receipt) const;
+  // The log refused the turn.
+  void Refused(Session& session, const Error& error);
   // The write is over; what it had not committed is forgotten.
   void EndWriting(Session& session, bool committed);
   void RefreshHead(Session& session);

@@ -22,51 +22,44 @@ struct Matrix {
 template <typename Real>
 using Operand = Matrix<std::type_identity_t<Real>>;
 
+// C = A B of these sizes and places; what is transposed or kept is added by name.
+template <typename Real>
+PlainProductOf<Real> ProductOf(int m, int n, int k, Operand<Real> a, Operand<Real> b, Real* c,
+                               int64_t stride) {
+  return {.rows = m,
+          .cols = n,
+          .inner = k,
+          .a = a.first,
+          .a_stride = a.stride,
+          .b = b.first,
+          .b_stride = b.stride,
+          .c = c,
+          .c_stride = stride};
+}
+
 // C = A B, A [m, k], B [k, n]
 template <typename Real>
 void Multiply(int m, int n, int k, Operand<Real> a, Operand<Real> b, Real* c, int64_t stride) {
-  Multiply(PlainProductOf<Real>{.rows = m,
-                                .cols = n,
-                                .inner = k,
-                                .a = a.first,
-                                .a_stride = a.stride,
-                                .b = b.first,
-                                .b_stride = b.stride,
-                                .c = c,
-                                .c_stride = stride});
+  Multiply(ProductOf<Real>(m, n, k, a, b, c, stride));
 }
 
 // C = A B^T, A [m, k], B [n, k]
 template <typename Real>
 void MultiplyByTransposed(int m, int n, int k, Operand<Real> a, Operand<Real> b, Real* c,
                           int64_t stride) {
-  Multiply(PlainProductOf<Real>{.rows = m,
-                                .cols = n,
-                                .inner = k,
-                                .a = a.first,
-                                .a_stride = a.stride,
-                                .b = b.first,
-                                .b_stride = b.stride,
-                                .transpose_b = true,
-                                .c = c,
-                                .c_stride = stride});
+  PlainProductOf<Real> product = ProductOf<Real>(m, n, k, a, b, c, stride);
+  product.transpose_b = true;
+  Multiply(product);
 }
 
 // C = keep C + A^T B, A [k, m], B [k, n]
 template <typename Real>
 void AddTransposedTimes(int m, int n, int k, Operand<Real> a, Operand<Real> b,
                         std::type_identity_t<Real> keep, Real* c, int64_t stride) {
-  Multiply(PlainProductOf<Real>{.rows = m,
-                                .cols = n,
-                                .inner = k,
-                                .a = a.first,
-                                .a_stride = a.stride,
-                                .transpose_a = true,
-                                .b = b.first,
-                                .b_stride = b.stride,
-                                .c = c,
-                                .c_stride = stride,
-                                .beta = keep});
+  PlainProductOf<Real> product = ProductOf<Real>(m, n, k, a, b, c, stride);
+  product.transpose_a = true;
+  product.beta = keep;
+  Multiply(product);
 }
 
 }  // namespace mneme::kernels::cpu
