@@ -184,6 +184,7 @@ Status MeasureDecode(model::LocalModel& model, const model::LocalSession& histor
     double best = 1e30;
     for (int repeat = 0; repeat < command.repeats; ++repeat) {
       std::vector<memory::SessionMemory> memories;
+      memories.reserve(static_cast<size_t>(sessions));
       for (int session = 0; session < sessions; ++session)
         memories.push_back(history.memory().Fork());
       std::vector<model::DecodeRow> rows(memories.size());
@@ -203,7 +204,7 @@ Status MeasureDecode(model::LocalModel& model, const model::LocalSession& histor
   MNEME_TRY(one);
   figures.decode_rate = *one;
   figures.decode_bytes =
-      DecodeBytes(model, before, static_cast<uint64_t>(command.repeats * kDecodeTokens),
+      DecodeBytes(model, before, uint64_t{kDecodeTokens} * static_cast<uint64_t>(command.repeats),
                   history.memory().open_tokens() + kDecodeTokens / 2);
   const auto many = decode(command.batch);
   MNEME_TRY(many);

@@ -53,7 +53,8 @@ void AddFlags(CLI::App& app, std::vector<std::string>& values) {
     const auto short_name = ShortNames().find(fields[i].path);
     const bool has_short = short_name != ShortNames().end();
     std::string names = "--" + fields[i].path;
-    if (has_short && short_name->second != names) names = short_name->second + "," + names;
+    if (has_short && short_name->second != names)
+      names = fmt::format("{},{}", short_name->second, names);
     app.add_option(names, values[i], "environment " + server::EnvironmentName(fields[i].path))
         ->type_name(fields[i].kind)
         ->group(has_short ? "Settings" : "More settings");
@@ -70,7 +71,8 @@ void PrintConfiguration(const server::Configuration& configuration) {
   for (size_t i = 0; i < fields.size(); ++i) {
     const server::ConfigValue& value = configuration.values[i];
     const std::string quote = fields[i].kind == "text" ? "\"" : "";
-    const std::string assignment = value.path + " = " + quote + value.value + quote;
+    const std::string assignment =
+        fmt::format("{} = {}{}{}", value.path, quote, value.value, quote);
     fmt::print("{:<48}  # {}\n", assignment, value.origin);
   }
 }

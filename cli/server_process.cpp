@@ -39,6 +39,7 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(const std::vector<st
   std::vector<std::string> words = {"mneme", "serve", "--port", std::to_string(port)};
   words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const int log = open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

@@ -185,10 +185,8 @@ bool Scheduler::Prefill(std::vector<Ready>& sessions) {
 void Scheduler::RunSlice(Ready& ready) {
   Session& session = *ready.session;
   const int chunk_tokens = parts_.layout.chunk_tokens();
-  int tokens_max = chunk_tokens;
-  if (session.small_slices || prefill_rate_ == 0) {
-    tokens_max = kernels::kPieceTokens;
-  } else {
+  int tokens_max = kernels::kPieceTokens;
+  if (!session.small_slices && prefill_rate_ != 0) {
     const double fits = prefill_rate_ * parts_.options.step_ms / 1000;
     const int cells =
         static_cast<int>(std::min<double>(fits, chunk_tokens)) / kernels::kPieceTokens;

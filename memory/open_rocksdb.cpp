@@ -99,7 +99,7 @@ Status CheckBlobFiles(rocksdb::DB& db, const std::string& path) {
   for (const rocksdb::BlobMetaData& blob : family.blob_files) {
     std::error_code error;
     const std::string name = std::filesystem::path(blob.blob_file_name).filename();
-    const uint64_t bytes = std::filesystem::file_size(path + "/" + name, error);
+    const uint64_t bytes = std::filesystem::file_size(std::filesystem::path(path) / name, error);
     if (error) return Fail(ErrorCode::kCorruption, "blob file {} is missing", name);
     if (bytes < blob.blob_file_size)
       return Fail(ErrorCode::kCorruption, "blob file {} has {} of {} bytes", name, bytes,

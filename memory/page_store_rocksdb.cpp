@@ -55,7 +55,7 @@ Status RemoveFiles(const std::string& path) {
   return {};
 }
 
-class RocksdbPageStore : public PageStore {
+class RocksdbPageStore final : public PageStore {
  public:
   RocksdbPageStore(StoreFolder& folder, const DatabaseOptions& options,
                    std::unique_ptr<rocksdb::DB> db)

@@ -22,7 +22,7 @@
 
 namespace mneme::memory {
 
-class RocksdbTurnStore : public TurnStore {
+class RocksdbTurnStore final : public TurnStore {
  public:
   static Result<std::unique_ptr<RocksdbTurnStore>> Open(StoreFolder& folder,
                                                         const TurnStoreOptions& options,

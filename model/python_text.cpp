@@ -75,7 +75,7 @@ void AppendFloat(double value, std::string& text) {
     if (count > 1) text.append(".").append(digits, 1);
     text.append(fmt::format("e{}{:02}", exponent < 0 ? '-' : '+', std::abs(exponent)));
   } else if (exponent < 0) {
-    text.append("0.").append(static_cast<size_t>(-exponent - 1), '0').append(digits);
+    text.append("0.").append(static_cast<size_t>(-exponent) - 1, '0').append(digits);
   } else if (count <= exponent + 1) {
     text.append(digits).append(static_cast<size_t>(exponent + 1 - count), '0').append(".0");
   } else {

@@ -143,7 +143,7 @@ Status Step::Prefill(SessionMemory& memory, std::span<const int32_t> tokens,
                         .tokens = static_cast<int32_t>(count),
                         .position = static_cast<int32_t>(memory.position() + done)});
     for (int row = 0; row < kPieceTokens; ++row) {
-      const auto at = static_cast<size_t>(first_row + row);
+      const auto at = static_cast<size_t>(first_row) + static_cast<size_t>(row);
       const bool real = static_cast<size_t>(row) < count;
       const size_t index = done + static_cast<size_t>(row);
       w.token[at] = real ? tokens[index] : 0;

@@ -201,8 +201,8 @@ Status LogitsSample(const LogitsSampleArgs& args, Stream& stream) {
   cpu.pool().Run(args.count, [&](int64_t i, int thread) {
     const std::span<const float> logits(args.logits + i * args.vocab,
                                         static_cast<size_t>(args.vocab));
-    auto drawn = DrawToken(logits, args.sampling[i], cpu.scratch(thread));
-    if (!drawn) outcomes[static_cast<size_t>(i)] = Fail(std::move(drawn).error());
+    const auto drawn = DrawToken(logits, args.sampling[i], cpu.scratch(thread));
+    if (!drawn) outcomes[static_cast<size_t>(i)] = Fail(drawn.error());
     const Drawn result = drawn ? *drawn : Drawn();
     args.token[i] = result.token;
     if (args.log_probability != nullptr) args.log_probability[i] = result.log_probability;
