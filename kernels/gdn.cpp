@@ -35,6 +35,14 @@ Status CheckShape(std::string_view op, const LinearShape& shape) {
   return {};
 }
 
+// Open rows are of the gated delta rule.
+Status CheckDense(std::string_view op, const LinearShape& shape) {
+  if (shape.transition != TransitionKind::kDense)
+    return Fail(ErrorCode::kInvalidArgument, "{}: the transition of a chunk is {}", op,
+                NameOf(shape.transition));
+  return {};
+}
+
 Status CheckDecodeRows(std::string_view op, const StepTable& step) {
   for (int32_t row = 0; row < step.rows; ++row) {
     if (step.session[row] < -1 || step.session[row] >= step.session_count || step.position[row] < 0)
@@ -170,6 +178,7 @@ Status Validate(const RouteArgs& args) {
 Status Validate(const GdnReadArgs& args) {
   constexpr std::string_view kOp = "gdn_read";
   MNEME_TRY(CheckStep(kOp, args.step, args.shape));
+  MNEME_TRY(CheckDense(kOp, args.shape));
   if (args.step->rows == 0) return {};
   MNEME_TRY(CheckOpen(kOp, *args.step, args.linear_layer));
   if (args.list.chunk != nullptr) {
@@ -232,6 +241,7 @@ Status Validate(const SealArgs& args) {
                 kOp, layers, args.layer.size(), args.open_kv.size(), args.kv.size());
   if (layers != 0) {
     MNEME_TRY(CheckShape(kOp, args.shape));
+    MNEME_TRY(CheckDense(kOp, args.shape));
     if (args.groups.size() != layers * static_cast<size_t>(args.shape.key_heads))
       return Fail(ErrorCode::kInvalidArgument, "{}: {} groups for {} layers of {} key heads", kOp,
                   args.groups.size(), layers, args.shape.key_heads);
@@ -256,6 +266,7 @@ Status Validate(const SealArgs& args) {
 Status Validate(const FoldArgs& args) {
   constexpr std::string_view kOp = "fold";
   MNEME_TRY(CheckShape(kOp, args.shape));
+  MNEME_TRY(CheckDense(kOp, args.shape));
   if (args.open.size() != args.state.size())
     return Fail(ErrorCode::kInvalidArgument, "{}: {} layers, {} states", kOp, args.open.size(),
                 args.state.size());

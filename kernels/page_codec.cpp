@@ -9,6 +9,7 @@ PageGroupHeader MakePageGroupHeader(const LinearShape& shape, Dtype dtype, int l
   PageGroupHeader header;
   header.dtype = dtype;
   header.heads = static_cast<uint8_t>(shape.heads_per_group());
+  header.transition = shape.transition;
   header.layer = static_cast<uint16_t>(layer);
   header.key_head = static_cast<uint16_t>(key_head);
   header.key_dim = static_cast<uint16_t>(shape.key_dim);
@@ -35,12 +36,16 @@ Result<PageGroupHeader> ReadPageGroupHeader(const std::byte* group, const Linear
                 "page group: {} heads of {} x {}, the layer has {} of {} x {}", header.heads,
                 header.key_dim, header.value_dim, shape.heads_per_group(), shape.key_dim,
                 shape.value_dim);
+  if (header.transition != shape.transition)
+    return Fail(ErrorCode::kCorruption, "page group: transition {}, the layer's is {}",
+                static_cast<int>(header.transition), static_cast<int>(shape.transition));
   return header;
 }
 
 PageView PageOf(const std::byte* group, const PageGroupHeader& header, int head) {
   PageView page;
   page.dtype = header.dtype;
+  page.transition = header.transition;
   page.b = group + PageOffset(header, head);
   page.b_scale = std::ldexp(1.0f, header.b_exponent[head]);
   if (header.a_stored[head] != 0) {

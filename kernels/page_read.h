@@ -4,9 +4,11 @@
 //
 // from the newest chunk to the oldest. w = 1 is the plain recurrence; a chunk with w = 0 is not
 // read, and neither is any by a row whose carry is below kCarryDrop throughout: nothing older can
-// show in its output. Where A is not stored it is 0. The scale of a page is applied after the sum.
+// show in its output. Where a dense A is not stored it is 0. The scale of a page is applied after
+// the sum.
 //
-// Cost:     K (K+V) numbers a page, converted once for all rows that read it.
+// Cost:     K (K+V) numbers a dense page, converted once for all rows that read it; K V numbers and
+//           at most a row of A in the other kinds.
 #pragma once
 
 #include <cstddef>

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/transition.h"
+
 namespace mneme::kernels {
 
 // How a row is computed. The form is a function of the token's role in the log alone, so that the
@@ -19,7 +21,7 @@ enum class RowForm : uint8_t {
 // chunk's 64-token grid.
 inline constexpr int kPieceTokens = 64;
 
-// A Gated-DeltaNet layer.
+// A linear layer; Gated DeltaNet, while the transition is dense.
 struct LinearShape {
   int hidden = 0;         // D
   int key_heads = 0;      // G
@@ -29,6 +31,7 @@ struct LinearShape {
   int chunk_tokens = 0;   // T, a multiple of kPieceTokens
   int window_tokens = 0;  // tokens pooled into one representative; P = T / window_tokens
   int pages_max = 0;      // M, chunks read per query and key head
+  TransitionKind transition = TransitionKind::kDense;  // of a chunk
 
   int key_width() const { return key_heads * key_dim; }        // all key heads
   int value_width() const { return value_heads * value_dim; }  // all value heads

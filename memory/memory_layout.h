@@ -53,7 +53,7 @@ struct MemoryLayout {
   int groups_per_chunk() const { return static_cast<int>(paged_layers.size()) * linear.key_heads; }
   size_t group_bytes() const {
     return kernels::PageGroupBytes(linear.heads_per_group(), linear.key_dim, linear.value_dim,
-                                   page_dtype);
+                                   page_dtype, linear.transition);
   }
   // f16 representatives of one chunk: [routed layers, G, P, K].
   size_t representatives_count() const {

@@ -21,12 +21,14 @@ Result<size_t> ChecksumOffset(const PageKey& key, ByteSpan value) {
       return Fail(ErrorCode::kInvalidArgument, "{}: not a page group of version {}", NameOf(key),
                   kernels::kPageGroupVersion);
     const bool known_type =
-        header.dtype == kernels::Dtype::kF16 || header.dtype == kernels::Dtype::kF32;
+        (header.dtype == kernels::Dtype::kF16 || header.dtype == kernels::Dtype::kF32) &&
+        header.transition <= kernels::TransitionKind::kDiagonal;
     if (!known_type || header.heads == 0 || header.heads > kernels::kGroupHeadsMax)
-      return Fail(ErrorCode::kInvalidArgument, "{}: {} heads of type {}", NameOf(key), header.heads,
-                  static_cast<int>(header.dtype));
-    const size_t expected =
-        kernels::PageGroupBytes(header.heads, header.key_dim, header.value_dim, header.dtype);
+      return Fail(ErrorCode::kInvalidArgument, "{}: {} heads of type {}, transition {}",
+                  NameOf(key), header.heads, static_cast<int>(header.dtype),
+                  static_cast<int>(header.transition));
+    const size_t expected = kernels::PageGroupBytes(header.heads, header.key_dim, header.value_dim,
+                                                    header.dtype, header.transition);
     if (header.layer != key.layer || header.key_head != key.key_head || expected != value.size())
       return Fail(ErrorCode::kInvalidArgument,
                   "{}: its header says layer {} head {} and {} bytes, not {}", NameOf(key),

@@ -217,9 +217,8 @@ class Piece {
       MultiplyByTransposed(n_, n_, K_, {reader, K_}, {KeyRow(0), K_}, score, kPieceTokens);
       for (int i = 0; i < n_; ++i) {
         Real* row = score + static_cast<ptrdiff_t>(i) * kPieceTokens;
-        const int end = part == 0 ? i : i + 1;
-        for (int j = 0; j < end; ++j) row[j] *= DecayBetween(i, j, 0);
-        std::fill(row + end, row + n_, Real{0});
+        for (int j = 0; j <= i; ++j) row[j] *= DecayBetween(i, j, 0);
+        std::fill(row + i + 1, row + n_, Real{0});
       }
     }
   }

@@ -97,7 +97,14 @@ Status SealGroup(const SealArgs& args, size_t layer, int key_head, float* scratc
     transition.scratch =
         scratch + static_cast<ptrdiff_t>(shape.key_dim) * (shape.key_dim + shape.value_dim);
     ChunkTransition(transition);
-    MNEME_TRY(PackPage(transition.out, transition.c[shape.chunk_tokens - 1], head, header, group));
+    const int64_t width = shape.key_dim + shape.value_dim;
+    MNEME_TRY(PackPage({.a = transition.out,
+                        .b = transition.out + shape.key_dim,
+                        .a_stride = width,
+                        .b_stride = width,
+                        .log_gamma = transition.c[shape.chunk_tokens - 1],
+                        .head = head},
+                       header, group));
   }
   std::memcpy(group, &header, sizeof(header));
   return {};

@@ -40,7 +40,13 @@ void FoldPage(const FoldPageArgs& args) {
     }
   };
   convert(page.b, int64_t{K} * V, b);
-  if (page.a != nullptr) {
+  if (page.transition != TransitionKind::kDense) {
+    const bool identity = page.transition == TransitionKind::kIdentity;
+    for (int i = 0; i < K; ++i) {
+      const ptrdiff_t row = static_cast<ptrdiff_t>(i) * V;
+      ScaleRow(args.state + row, identity ? 1.0f : page.NumberOfA(i), V, product + row);
+    }
+  } else if (page.a != nullptr) {
     convert(page.a, int64_t{K} * K, a);
     Multiply(K, V, K, {a, K}, {args.state, V}, product, V);
   } else {

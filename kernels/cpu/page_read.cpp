@@ -38,6 +38,14 @@ void TurnCarry(const float* a, float scale, float gate, int width, float* carry)
   for (int d = 0; d < width; ++d) carry[d] = keep * carry[d] + take * a[d];
 }
 
+// The same where A is no matrix.
+void TurnCarryByRow(const PageView& page, float gate, int width, float* carry) {
+  if (page.transition == TransitionKind::kIdentity) return;
+  const float keep = 1.0f - gate;
+  for (int d = 0; d < width; ++d)
+    carry[d] = keep * carry[d] + gate * (page.NumberOfA(d) * carry[d]);
+}
+
 bool IsSpent(const float* carry, int width) { return MagnitudeMax(carry, width) < kCarryDrop; }
 
 // The page's matrix as f32: itself, or converted into `room`.
@@ -60,6 +68,10 @@ void ReadPage(const PageReadArgs& args) {
     if (IsSpent(carry, K)) continue;
     TimesPageMatrix(carry, page.b, page.dtype, K, V, product);
     args.square[i] += AddOutput(product, gate * page.b_scale, V, output);
+    if (page.transition != TransitionKind::kDense) {
+      TurnCarryByRow(page, gate, K, carry);
+      continue;
+    }
     if (page.a != nullptr) TimesPageMatrix(carry, page.a, page.dtype, K, K, product);
     TurnCarry(page.a == nullptr ? nullptr : product, page.a_scale, gate, K, carry);
   }
@@ -87,6 +99,10 @@ void ReadPageTogether(const PageReadArgs& args) {
     args.square[i] +=
         AddOutput(product + static_cast<ptrdiff_t>(m) * V, args.gate[i] * page.b_scale, V,
                   args.output + static_cast<ptrdiff_t>(args.row[i]) * V);
+  }
+  if (page.transition != TransitionKind::kDense) {
+    for (int m = 0; m < n; ++m) TurnCarryByRow(page, args.gate[entry[m]], K, carry_of(entry[m]));
+    return;
   }
   if (page.a != nullptr) {
     const float* a = AsF32(page.a, page.dtype, int64_t{K} * K, matrix);

@@ -211,6 +211,8 @@ TEST(GdnTest, RefusesWrongArgsAndNamesThem) {
             "gdn_read: value heads of a key head is 9, at most 8");
   EXPECT_EQ(Refusal([](Batch& b) { b.read.shape.chunk_tokens = 80; }),
             "gdn_read: chunks of 80 tokens, windows of 16");
+  EXPECT_EQ(Refusal([](Batch& b) { b.read.shape.transition = TransitionKind::kScalar; }),
+            "gdn_read: the transition of a chunk is scalar");
   EXPECT_EQ(Refusal([](Batch& b) { b.prepare.linear_layer = -1; }), "gdn_prepare: linear layer -1");
   EXPECT_EQ(Refusal([](Batch& b) { b.route.list.count = nullptr; }), "route: list count is null");
   EXPECT_EQ(Refusal([](Batch& b) { b.step.session_count = 1; }),

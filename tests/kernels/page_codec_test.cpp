@@ -34,7 +34,13 @@ struct Group {
         bytes(PageGroupBytes(2, K, V, dtype), std::byte{0x5a}) {}
 
   Status Pack(const std::vector<float>& transition, int head, float log_gamma = -2.0f) {
-    return cpu::PackPage(transition.data(), log_gamma, head, header, bytes.data());
+    return cpu::PackPage({.a = transition.data(),
+                          .b = transition.data() + K,
+                          .a_stride = kWidth,
+                          .b_stride = kWidth,
+                          .log_gamma = log_gamma,
+                          .head = head},
+                         header, bytes.data());
   }
   void Finish() { std::memcpy(bytes.data(), &header, sizeof(header)); }
 
@@ -165,6 +171,7 @@ TEST(PageCodecTest, TheHeaderSaysWhatTheGroupIsAndIsCheckedWhenRead) {
   EXPECT_TRUE(refused(7, std::byte{9}));   // heads
   EXPECT_TRUE(refused(12, std::byte{9}));  // K
   EXPECT_TRUE(refused(14, std::byte{9}));  // V
+  EXPECT_TRUE(refused(20, std::byte{1}));  // transition
 }
 
 }  // namespace

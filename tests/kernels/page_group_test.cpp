@@ -24,6 +24,7 @@ TEST(PageGroupTest, EveryFieldLiesWhereItAlwaysLay) {
   header.key_dim = 0x0506;
   header.value_dim = 0x0708;
   header.tokens = 0x090a0b0c;
+  header.transition = TransitionKind::kDiagonal;
   header.first_position = 0x1112131415161718;
   header.b_exponent[1] = -2;
   header.a_exponent[7] = 5;
@@ -42,6 +43,7 @@ TEST(PageGroupTest, EveryFieldLiesWhereItAlwaysLay) {
   EXPECT_EQ(Number(bytes, 12, 2), 0x0506u);
   EXPECT_EQ(Number(bytes, 14, 2), 0x0708u);
   EXPECT_EQ(Number(bytes, 16, 4), 0x090a0b0cu);
+  EXPECT_EQ(Number(bytes, 20, 4), 3u);
   EXPECT_EQ(Number(bytes, 24, 8), 0x1112131415161718u);
   EXPECT_EQ(Number(bytes, 34, 2), 0xfffeu);
   EXPECT_EQ(Number(bytes, 62, 2), 5u);
@@ -55,6 +57,12 @@ TEST(PageGroupTest, SizesAreOfBAndAOfEveryHead) {
   EXPECT_EQ(PageBytes(128, 128, Dtype::kF16), 65'536u);
   EXPECT_EQ(PageBytes(18, 10, Dtype::kF32), 18u * 28u * 4u);
   EXPECT_EQ(PageGroupBytes(2, 128, 128, Dtype::kF16), 128u + 131'072u);
+  // B in the page's type and no more of A than its kind needs, in f32.
+  EXPECT_EQ(PageBytes(128, 64, Dtype::kF16, TransitionKind::kIdentity), 16'384u);
+  EXPECT_EQ(PageBytes(128, 64, Dtype::kF16, TransitionKind::kScalar), 16'384u + 4u);
+  EXPECT_EQ(PageBytes(128, 64, Dtype::kF16, TransitionKind::kDiagonal), 16'384u + 512u);
+  EXPECT_EQ(PageBytes(128, 64, Dtype::kF16, TransitionKind::kDense), 16'384u + 32'768u);
+  EXPECT_EQ(PageBytes(3, 5, Dtype::kF32, TransitionKind::kDiagonal), 72u);
 }
 
 }  // namespace

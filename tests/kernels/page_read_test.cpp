@@ -6,15 +6,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "kernels/fold.h"
 #include "kernels/page_codec.h"
+#include "tests/support/affine_history.h"
 #include "tests/support/gdn_session.h"
 #include "tests/support/near.h"
+#include "tests/support/recurrence.h"
 
 namespace mneme::kernels {
 namespace {
 
+using support::AffineHistory;
 using support::Doubles;
 using support::ExpectNear;
 using support::ExpectSameBits;
@@ -22,6 +27,9 @@ using support::GateOf;
 using support::GdnSession;
 using support::GdnTokens;
 using support::MakeTokens;
+using support::Recurrence;
+using support::RecurrenceState;
+using support::RecurrenceTokens;
 using support::Role;
 
 constexpr double kTolerance = 1e-4;     // docs/numerics.md: gdn_read, pages in f32
@@ -160,6 +168,145 @@ TEST_P(PageReadTest, RefusesAGroupOfAnotherShape) {
 INSTANTIATE_TEST_SUITE_P(Shapes, PageReadTest,
                          ::testing::Values(Shape(1, 1, 1, 1), Shape(1, 2, 64, 64),
                                            Shape(2, 4, 18, 10), Shape(2, 8, 33, 17)));
+
+// Chunks of every kind through pages: packed, then read by both forms and folded, against the token
+// recurrence in double.
+class PageKindTest : public ::testing::TestWithParam<Recurrence> {
+ protected:
+  static constexpr int K = 19, V = 11, T = 64, kChunks = 4;  // odd: rows of A lie unaligned
+
+  PageKindTest()
+      : tokens_(MakeRecurrenceTokens(GetParam(), K, V, kChunks * T + 1, /*seed=*/18)),
+        history_(tokens_, T) {
+    history_.Run(support::Cut::kPieces, [](int, int) { return 1.0; });
+    shape_ = {.key_heads = 1,
+              .value_heads = 1,
+              .key_dim = K,
+              .value_dim = V,
+              .chunk_tokens = T,
+              .window_tokens = 16,
+              .pages_max = kChunks,
+              .transition = RuleOf(GetParam()).kind()};
+  }
+
+  Status Pack(int chunk, Dtype dtype) {
+    header_ = MakePageGroupHeader(shape_, dtype, 0, 0, 0);
+    group_.resize(PageGroupBytes(1, K, V, dtype, shape_.transition));
+    auto& numbers = history_.chunks()[static_cast<size_t>(chunk)];
+    MNEME_TRY(
+        cpu::PackPage({.a = numbers.a.data(), .b = numbers.b.data(), .a_stride = K, .b_stride = V},
+                      header_, group_.data()));
+    std::memcpy(group_.data(), &header_, sizeof(header_));
+    return {};
+  }
+  PageView Page() {
+    const Result<PageGroupHeader> header = ReadPageGroupHeader(group_.data(), shape_);
+    EXPECT_TRUE(header);
+    return PageOf(group_.data(), *header, 0);
+  }
+
+  RecurrenceTokens tokens_;
+  AffineHistory<float> history_;
+  LinearShape shape_;
+  PageGroupHeader header_;
+  std::vector<std::byte> group_;
+};
+
+TEST_P(PageKindTest, ReadsAsTheRecurrenceInBothForms) {
+  const auto gate = [](int, int chunk) {
+    return std::vector<double>{0.5, 0.0, 1.0, 0.75, 0.0}[static_cast<size_t>(chunk)];
+  };
+  // The gate of the open chunk is 0: the query as it is before the newest closed chunk.
+  const Doubles expected = GatedReadOf(tokens_, T, kChunks * T, gate);
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF16}) {
+    for (const bool together : {false, true}) {
+      std::vector<float> carry(tokens_.q.end() - K, tokens_.q.end());
+      std::vector<float> output(V, 0.0f), scratch(PageReadScratch(K, V));
+      for (int j = kChunks - 1; j >= 0; --j) {
+        const float w = static_cast<float>(gate(0, j));
+        if (w == 0.0f) continue;
+        ASSERT_TRUE(Pack(j, dtype));
+        const int32_t row = 0;
+        float square = 0.0f;
+        const PageReadArgs args = {.page = Page(),
+                                   .key_dim = K,
+                                   .value_dim = V,
+                                   .count = 1,
+                                   .row = &row,
+                                   .gate = &w,
+                                   .carry = carry.data(),
+                                   .output = output.data(),
+                                   .square = &square,
+                                   .scratch = scratch.data()};
+        together ? cpu::ReadPageTogether(args) : cpu::ReadPage(args);
+      }
+      ExpectNear(output, expected, dtype == Dtype::kF32 ? kTolerance : kF16Tolerance);
+    }
+  }
+}
+
+TEST_P(PageKindTest, FoldsAsTheRecurrence) {
+  const auto gate = [](int, int chunk) { return 1.0 / (1.0 + chunk); };
+  RecurrenceState state(tokens_);
+  for (int j = 0; j < kChunks; ++j) {
+    const Doubles before = state.numbers();
+    state.Run(j * T, (j + 1) * T);
+    for (size_t i = 0; i < before.size(); ++i)
+      state.numbers()[i] = (1.0 - gate(0, j)) * before[i] + gate(0, j) * state.numbers()[i];
+  }
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF16}) {
+    std::vector<float> folded(K * V, 0.0f), scratch(FoldPageScratch(K, V));
+    for (int j = 0; j < kChunks; ++j) {
+      ASSERT_TRUE(Pack(j, dtype));
+      cpu::FoldPage({.page = Page(),
+                     .key_dim = K,
+                     .value_dim = V,
+                     .gate = static_cast<float>(gate(0, j)),
+                     .state = folded.data(),
+                     .scratch = scratch.data()});
+    }
+    ExpectNear(folded, state.numbers(), dtype == Dtype::kF32 ? kTolerance : kF16Tolerance);
+  }
+}
+
+TEST_P(PageKindTest, AFewNumbersOfAAreNotRounded) {
+  if (shape_.transition == TransitionKind::kDense) {
+    ASSERT_TRUE(Pack(0, Dtype::kF16));
+    EXPECT_EQ(group_.size(), sizeof(PageGroupHeader) + 2u * K * (K + V));
+    return;
+  }
+  const std::vector<float>& a = history_.chunks()[0].a;
+  ASSERT_TRUE(Pack(0, Dtype::kF16));
+  EXPECT_EQ(group_.size(), sizeof(PageGroupHeader) + 2u * K * V + 4u * a.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(Page().NumberOfA(static_cast<int>(i)), a[i]);
+}
+
+TEST_P(PageKindTest, RefusesAPageOfAnotherKindAndNumbersThatAreNotFinite) {
+  ASSERT_TRUE(Pack(0, Dtype::kF16));
+  LinearShape other = shape_;
+  other.transition = shape_.transition == TransitionKind::kScalar ? TransitionKind::kDiagonal
+                                                                  : TransitionKind::kScalar;
+  const Result<PageGroupHeader> header = ReadPageGroupHeader(group_.data(), other);
+  ASSERT_FALSE(header);
+  EXPECT_EQ(header.error().code(), ErrorCode::kCorruption);
+  std::vector<float>& a = history_.chunks()[0].a;
+  std::vector<float>& last = a.empty() ? history_.chunks()[0].b : a;
+  last.back() = std::nanf("");
+  const Status status = Pack(0, Dtype::kF16);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code(), ErrorCode::kInvalidArgument);
+}
+
+std::string NameOfRecurrence(const ::testing::TestParamInfo<Recurrence>& info) {
+  return std::string(NameOf(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, PageKindTest,
+                         ::testing::Values(Recurrence::kLinear, Recurrence::kRetNet,
+                                           Recurrence::kGla, Recurrence::kMamba2,
+                                           Recurrence::kDeltaNet, Recurrence::kGdn,
+                                           Recurrence::kKda),
+                         NameOfRecurrence);
 
 }  // namespace
 }  // namespace mneme::kernels

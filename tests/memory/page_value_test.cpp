@@ -43,6 +43,20 @@ TEST(PageValueTest, HostileSizesAreRefused) {
   EXPECT_FALSE(CheckValue(key, group));
 }
 
+TEST(PageValueTest, AGroupIsAsLongAsItsTransitionNeeds) {
+  const PageKey key = support::CaseGroupKey(support::CaseNodeKey("a", 0), 0, 0);
+  std::vector<std::byte> group = support::MakeGroup(key, 4);
+  constexpr size_t kTransitionAt = 20;
+  group[kTransitionAt] = std::byte{static_cast<uint8_t>(kernels::TransitionKind::kScalar)};
+  EXPECT_FALSE(SealValue(key, group)) << "still with a dense A";
+  group.resize(
+      kernels::PageGroupBytes(2, 4, 4, kernels::Dtype::kF16, kernels::TransitionKind::kScalar));
+  ASSERT_TRUE(SealValue(key, group));
+  EXPECT_TRUE(CheckValue(key, group));
+  group[kTransitionAt] = std::byte{4};  // no kind
+  EXPECT_FALSE(SealValue(key, group));
+}
+
 TEST(PageValueTest, TailKeysNameTheirSessionAndNoChunkDoes) {
   EXPECT_EQ(TailSessionOf(TailKeyOf({0x0102030405060708})).value, 0x0102030405060708U);
   EXPECT_EQ(TailSessionOf(support::CaseNodeKey("a", 0)).value, 0U);
