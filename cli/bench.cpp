@@ -1,15 +1,21 @@
 // mneme bench: how fast this machine runs a model's steps, as shares of what its memory and its
 // matrix library can do in the same run.
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "cli/command.h"
 #include "cli/connect.h"
@@ -25,9 +31,11 @@ constexpr char kFooter[] = R"(
 examples:
   mneme bench --model checkpoints/demo
   mneme bench --model checkpoints/demo --history 32768 --json
+  mneme bench --shape 0.8b --history 512
 
-decode     one token at a time; share: bytes it must read (weights, open rows, chosen pages) over
-           the time, against the rate at which the same threads read a buffer of that size
+decode     one token at a time; share: bytes it must read (weights, open rows, chosen pages or
+           folded state, keys and values) over the time, against the rate at which the same threads
+           read a buffer of that size
 batch      several sessions decode together; gain: tokens per second over those of one
 prefill    a prompt, all of its work; share: against the matrix library multiplying 256 rows at a
            time by the same matrices and doing nothing else
@@ -36,6 +44,7 @@ Every figure is the best of its repeats: the machine may be shared.)";
 
 struct BenchCommand {
   LocalModelChoice choice;
+  std::string shape;  // instead of a folder
   size_t history = 4096;
   int batch = 8;
   int repeats = 5;
@@ -53,24 +62,49 @@ double Best(int repeats, const std::function<void()>& run) {
   return best;
 }
 
-// Bytes per second at which `threads` read a buffer of `bytes` once.
+// The sum of `count` words, asked for in time.
+uint64_t SumOf(const uint64_t* words, size_t count) {
+  constexpr size_t kLineWords = 8;
+  constexpr size_t kAheadWords = 512;
+  uint64_t sums[kLineWords] = {};
+  for (size_t line = 0; line + kLineWords <= count; line += kLineWords) {
+    __builtin_prefetch(words + line + kAheadWords);
+    for (size_t word = 0; word < kLineWords; ++word) sums[word] += words[line + word];
+  }
+  return std::accumulate(std::begin(sums), std::end(sums), uint64_t{0});
+}
+
+// Tokens decoded in one measurement, and times that a buffer is read in one: equally long stretches
+// meet as much of what else runs on the machine.
+constexpr int kDecodeTokens = 32;
+
+// Bytes per second at which `threads` read a buffer of `bytes` once, in pieces that go to whoever
+// is free, as the panels of a matrix do.
 double ReadRate(size_t bytes, int threads, int repeats) {
   kernels::ThreadPool pool(threads);
-  std::vector<uint64_t> buffer(std::max<size_t>(bytes / sizeof(uint64_t), 1024), 1);
+  // In huge pages, as packed weights are.
+  constexpr size_t kHugePageBytes = 2 * kMiB;
+  const size_t count = std::max<size_t>(bytes / sizeof(uint64_t), 1024);
+  const size_t room = (count * sizeof(uint64_t) / kHugePageBytes + 1) * kHugePageBytes;
+  const std::unique_ptr<uint64_t, void (*)(void*)> buffer(
+      static_cast<uint64_t*>(std::aligned_alloc(kHugePageBytes, room)), std::free);
+  MNEME_CHECK(buffer != nullptr, "no memory for {} bytes", room);
+  madvise(buffer.get(), room, MADV_HUGEPAGE);
+  std::fill_n(buffer.get(), count, 1u);
   std::vector<uint64_t> sums(static_cast<size_t>(threads));
   constexpr size_t kPieceWords = 8192;
-  const auto pieces = static_cast<int64_t>((buffer.size() + kPieceWords - 1) / kPieceWords);
+  const auto pieces = static_cast<int64_t>((count + kPieceWords - 1) / kPieceWords);
   const double seconds = Best(repeats, [&] {
-    pool.Run(pieces, [&](int64_t piece, int thread) {
-      const size_t first = static_cast<size_t>(piece) * kPieceWords;
-      const size_t last = std::min(first + kPieceWords, buffer.size());
-      uint64_t sum = 0;
-      for (size_t word = first; word < last; ++word) sum += buffer[word];
-      sums[static_cast<size_t>(thread)] += sum;
-    });
+    for (int pass = 0; pass < kDecodeTokens; ++pass) {
+      pool.Run(pieces, [&](int64_t piece, int thread) {
+        const size_t first = static_cast<size_t>(piece) * kPieceWords;
+        sums[static_cast<size_t>(thread)] +=
+            SumOf(buffer.get() + first, std::min(kPieceWords, count - first));
+      });
+    }
   });
   if (std::all_of(sums.begin(), sums.end(), [](uint64_t sum) { return sum == 0; })) return 0;
-  return static_cast<double>(buffer.size() * sizeof(uint64_t)) / seconds;
+  return static_cast<double>(count * sizeof(uint64_t)) * kDecodeTokens / seconds;
 }
 
 // One matrix product of the model, W [outputs, inputs].
@@ -155,9 +189,10 @@ std::vector<int32_t> AnyTokens(size_t count, int vocab) {
   return tokens;
 }
 
-// Bytes one decoded token reads: weights, the open rows before it, and the pages of its lists.
+// Bytes one decoded token reads: weights, the open rows before it, the pages of its lists or the
+// folded state, and the keys and values of `closed_rows` and `open_rows` tokens.
 double DecodeBytes(model::LocalModel& model, const model::StepCounters& before, uint64_t tokens,
-                   int open_rows) {
+                   uint64_t closed_rows, int open_rows) {
   const memory::MemoryLayout& layout = model.model().layout();
   const kernels::LinearShape& shape = layout.linear;
   const double row_floats =
@@ -170,11 +205,14 @@ double DecodeBytes(model::LocalModel& model, const model::StepCounters& before, 
   const double folded = layout.folds() ? static_cast<double>(layout.linear_layers.size() *
                                                              layout.folded_floats() * sizeof(float))
                                        : 0;
-  return static_cast<double>(model.model().bytes_read()) + rows + pages + folded;
+  const size_t kv_numbers = layout.attention_layers.size() * 2 *
+                            static_cast<size_t>(layout.attention.kv_heads) *
+                            static_cast<size_t>(layout.attention.head_dim);
+  const double kv = static_cast<double>(kv_numbers) *
+                    (static_cast<double>(closed_rows * kernels::BytesOf(layout.page_dtype)) +
+                     static_cast<double>(sizeof(float)) * open_rows);
+  return static_cast<double>(model.model().bytes_read()) + rows + pages + folded + kv;
 }
-
-// Tokens decoded in one measurement.
-constexpr int kDecodeTokens = 32;
 
 Status MeasureDecode(model::LocalModel& model, const model::LocalSession& history,
                      const BenchCommand& command, Figures& figures) {
@@ -205,6 +243,7 @@ Status MeasureDecode(model::LocalModel& model, const model::LocalSession& histor
   figures.decode_rate = *one;
   figures.decode_bytes =
       DecodeBytes(model, before, uint64_t{kDecodeTokens} * static_cast<uint64_t>(command.repeats),
+                  history.position() - static_cast<uint64_t>(history.memory().open_tokens()),
                   history.memory().open_tokens() + kDecodeTokens / 2);
   const auto many = decode(command.batch);
   MNEME_TRY(many);
@@ -231,8 +270,7 @@ Result<Figures> Measure(model::LocalModel& model, int threads, const BenchComman
   const std::vector<Product> products = ProductsOf(model.model());
   figures.library_rate = kLibraryRows / LibrarySeconds(products, threads, command.repeats);
   MNEME_TRY(MeasureDecode(model, session, command, figures));
-  figures.read_rate =
-      ReadRate(static_cast<size_t>(figures.decode_bytes), threads, command.repeats * 4);
+  figures.read_rate = ReadRate(static_cast<size_t>(figures.decode_bytes), threads, command.repeats);
   return figures;
 }
 
@@ -263,11 +301,24 @@ void Print(const Figures& figures, bool json) {
              figures.prefill_rate, 100 * figures.prefill_share());
 }
 
-Status Run(BenchCommand& command) {
-  command.choice.batch_max = command.batch;
+Result<std::unique_ptr<model::LocalModel>> ModelOf(const BenchCommand& command) {
+  if (!command.shape.empty()) {
+    if (!command.choice.reader.empty() && command.choice.reader != "native")
+      return Fail(ErrorCode::kInvalidArgument, "reader {}: a --shape has no router; use native",
+                  command.choice.reader);
+    return MakeRandomModel(command.shape, command.choice);
+  }
+  if (command.choice.folder.empty())
+    return Fail(ErrorCode::kInvalidArgument,
+                "nothing to measure: give --model DIR or --shape 0.8b");
   const auto folder = model::ModelFolder::Open(command.choice.folder);
   MNEME_TRY(folder);
-  const auto model = LoadLocalModel(*folder, command.choice);
+  return LoadLocalModel(*folder, command.choice);
+}
+
+Status Run(BenchCommand& command) {
+  command.choice.batch_max = command.batch;
+  const auto model = ModelOf(command);
   MNEME_TRY(model);
   const auto figures = Measure(**model, ThreadsOf(command.choice), command);
   MNEME_TRY(figures);
@@ -282,6 +333,12 @@ int RunBench(int argc, char** argv) {
   CLI::App app("Measures how fast this machine runs a model's steps.", "mneme bench");
   app.footer(kFooter);
   AddLocalModelOptions(app, command.choice);
+  CLI::Option* folder = app.get_option("--model")->required(false);
+  app.add_option("--shape", command.shape,
+                 "instead of --model: random weights in the sizes of a published model; 0.8b is "
+                 "Qwen3.5-0.8B in bf16 (reader native, 4 GiB of memory while it loads)")
+      ->check(CLI::IsMember({"0.8b"}))
+      ->excludes(folder);
   app.add_option("--history", command.history, "tokens read before decoding")
       ->check(CLI::Range(256, 1 << 24))
       ->capture_default_str();

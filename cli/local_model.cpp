@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "cli/terminal.h"
+#include "model/random_weights.h"
 
 namespace mneme::cli {
 
@@ -32,19 +33,35 @@ int ThreadsOf(const LocalModelChoice& choice) {
   return choice.threads == 0 ? cores : choice.threads;
 }
 
+namespace {
+
+model::LocalModelOptions OptionsOf(const LocalModelChoice& choice, ProgressLine& progress) {
+  return {.reader = choice.reader,
+          .page_dtype = choice.page_dtype == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16,
+          .threads = ThreadsOf(choice),
+          .batch_max = choice.batch_max,
+          .host_bytes_max = choice.host_mib_max * kMiB,
+          .progress = [&progress](int done, int total) {
+            progress.Show("loading", static_cast<uint64_t>(done), static_cast<uint64_t>(total), 0);
+          }};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const model::ModelFolder& folder,
                                                           const LocalModelChoice& choice) {
   ProgressLine progress("parts");
-  auto model = model::LocalModel::Load(
-      folder,
-      {.reader = choice.reader,
-       .page_dtype = choice.page_dtype == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16,
-       .threads = ThreadsOf(choice),
-       .batch_max = choice.batch_max,
-       .host_bytes_max = choice.host_mib_max * kMiB,
-       .progress = [&](int done, int total) {
-         progress.Show("loading", static_cast<uint64_t>(done), static_cast<uint64_t>(total), 0);
-       }});
+  auto model = model::LocalModel::Load(folder, OptionsOf(choice, progress));
+  progress.Clear();
+  return model;
+}
+
+Result<std::unique_ptr<model::LocalModel>> MakeRandomModel(std::string_view shape,
+                                                           const LocalModelChoice& choice) {
+  const auto config = model::PublishedShape(shape);
+  MNEME_TRY(config);
+  ProgressLine progress("parts");
+  auto model = model::LocalModel::Random(*config, OptionsOf(choice, progress));
   progress.Clear();
   return model;
 }

@@ -29,4 +29,8 @@ int ThreadsOf(const LocalModelChoice& choice);
 Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const model::ModelFolder& folder,
                                                           const LocalModelChoice& choice);
 
+// A model of a published size with random weights, for `mneme bench`.
+Result<std::unique_ptr<model::LocalModel>> MakeRandomModel(std::string_view shape,
+                                                           const LocalModelChoice& choice);
+
 }  // namespace mneme::cli

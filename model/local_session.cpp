@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "model/memory_needs.h"
+#include "model/random_weights.h"
+
 namespace mneme::model {
 namespace {
 
@@ -15,10 +18,27 @@ Result<std::unique_ptr<LocalModel>> LocalModel::Load(const ModelFolder& folder,
   auto reader = folder.ChooseReader(options.reader);
   MNEME_TRY(reader);
   MNEME_TRY(folder.CheckFitsMachine(*reader, options.page_dtype));
+  return Make(folder.config(), folder.weights(), folder.router(), *reader, options);
+}
+
+Result<std::unique_ptr<LocalModel>> LocalModel::Random(const ModelConfig& config,
+                                                       const LocalModelOptions& options) {
+  const RouterWeights router = RouterWeights::None(config);
+  const RandomWeights random(config);
+  const MemoryNeeds needs = MemoryNeeds::Of(config, random.weights(), router, options.page_dtype);
+  if (const uint64_t available = AvailableMemoryBytes(); available > 0)
+    MNEME_TRY(CheckFits(needs, memory::Reader::kNative, available));
+  return Make(config, random.weights(), router, memory::Reader::kNative, options);
+}
+
+Result<std::unique_ptr<LocalModel>> LocalModel::Make(const ModelConfig& config,
+                                                     const Weights& weights,
+                                                     const RouterWeights& router,
+                                                     memory::Reader reader,
+                                                     const LocalModelOptions& options) {
   std::unique_ptr<LocalModel> local(new LocalModel());
   const kernels::KernelTable& kernels = kernels::CpuKernels();
-  const memory::MemoryLayout layout =
-      LayoutOf(folder.config(), folder.router(), *reader, options.page_dtype);
+  const memory::MemoryLayout layout = LayoutOf(config, router, reader, options.page_dtype);
   auto cache = memory::PageCache::Make(
       {.group_bytes = layout.group_bytes(), .bytes_max = options.host_bytes_max});
   MNEME_TRY(cache);
@@ -26,8 +46,8 @@ Result<std::unique_ptr<LocalModel>> LocalModel::Load(const ModelFolder& folder,
   auto stream = kernels.make_stream(options.threads);
   MNEME_TRY(stream);
   local->stream_ = std::move(*stream);
-  auto model = LoadedModel::Make(folder.config(), folder.weights(), folder.router(), *reader,
-                                 options.page_dtype, kernels, options.progress);
+  auto model = LoadedModel::Make(config, weights, router, reader, options.page_dtype, kernels,
+                                 options.progress);
   MNEME_TRY(model);
   local->model_ = std::move(*model);
   local->step_ = std::make_unique<Step>(*local->model_, kernels, *local->stream_, *local->cache_,

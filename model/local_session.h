@@ -41,12 +41,21 @@ class LocalModel {
   static Result<std::unique_ptr<LocalModel>> Load(const ModelFolder& folder,
                                                   const LocalModelOptions& options);
 
+  // A native model of `config`'s size with random weights, for measuring; options.reader is not
+  // asked. kResourceExhausted as above.
+  static Result<std::unique_ptr<LocalModel>> Random(const ModelConfig& config,
+                                                    const LocalModelOptions& options);
+
   const LoadedModel& model() const { return *model_; }
   Step& step() { return *step_; }
   memory::PageCache& cache() { return *cache_; }
 
  private:
   LocalModel() = default;
+  static Result<std::unique_ptr<LocalModel>> Make(const ModelConfig& config, const Weights& weights,
+                                                  const RouterWeights& router,
+                                                  memory::Reader reader,
+                                                  const LocalModelOptions& options);
 
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<kernels::Stream> stream_;

@@ -178,12 +178,17 @@ class RouterReading {
   std::set<std::string> used_;
 };
 
-Result<RouterWeights> RouterWeights::Open(const std::filesystem::path& folder,
-                                          const ModelConfig& config) {
+RouterWeights RouterWeights::None(const ModelConfig& config) {
   RouterWeights result;
   result.layers_.resize(config.layers.size());
   for (size_t index = 0; index < config.layers.size(); ++index)
     result.layers_[index].linear = config.layers[index] == LayerKind::kLinear;
+  return result;
+}
+
+Result<RouterWeights> RouterWeights::Open(const std::filesystem::path& folder,
+                                          const ModelConfig& config) {
+  RouterWeights result = None(config);
   std::error_code ignored;
   if (std::filesystem::exists(folder / kRouterName, ignored))
     MNEME_TRY(RouterReading::OpenRouter(result, folder / kRouterName, config));

@@ -71,6 +71,9 @@ class RouterWeights {
   // Reads the files that are there; neither is a good answer too.
   static Result<RouterWeights> Open(const std::filesystem::path& folder, const ModelConfig& config);
 
+  // Of a model without such files.
+  static RouterWeights None(const ModelConfig& config);
+
   bool has_router() const { return router_.has_value(); }
   bool has_mixing() const { return mixing_.has_value(); }
   bool Offers(memory::Reader reader) const;

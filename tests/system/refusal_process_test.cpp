@@ -127,6 +127,13 @@ TEST_F(RefusalProcessTest, EvalRefusesCorpusAndHistory) {
 
 TEST_F(RefusalProcessTest, BenchRefusesAReaderThatIsNotThere) {
   Expect({{"bench", "--model", kDemo, "--reader", "mhla"}, 1, "has no mixing"});
+  Expect({{"bench", "--shape", "0.8b", "--reader", "hla"}, 1, "has no router"});
+}
+
+TEST_F(RefusalProcessTest, BenchTakesAFolderOrAKnownShape) {
+  Expect({{"bench"}, 1, "give --model DIR or --shape 0.8b"});
+  Expect({{"bench", "--shape", "7b"}, 2, "--shape"});
+  Expect({{"bench", "--shape", "0.8b", "--model", kDemo}, 2, "excludes"});
 }
 
 TEST_F(RefusalProcessTest, ChatRefusesSamplingOutOfRangeBeforeItOpensASession) {
