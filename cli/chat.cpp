@@ -1,4 +1,4 @@
-// mneme chat: one session, talked to line by line.
+// mneme chat: one session, talked to message by message.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,9 +11,11 @@
 #include "cli/command.h"
 #include "cli/connect.h"
 #include "cli/terminal.h"
+#include "cli/terminal_input.h"
 #include "cli/turn_text.h"
 #include "engine/repetition_window.h"
 #include "engine/request_check.h"
+#include "model/utf8.h"
 #include "proto/error_wire.h"
 
 namespace mneme::cli {
@@ -23,6 +25,11 @@ constexpr char kFooter[] = R"(
 While it answers, Ctrl-C stops it; what was said so far stays in the session. Lines that begin with
 a slash are for the program: /explain, /stats, /help, /quit. A session is found again by its name,
 also after the server was stopped or killed.
+
+On a terminal Enter sends the message, Alt-Enter begins a new line of it, and a paste of many lines
+is one message (the terminal must know bracketed paste; nearly all do). Arrow keys, Home, End and
+the Ctrl keys of a shell edit it, arrow up brings earlier messages back, Ctrl-D leaves. In a pipe
+each line is a message. A message has at most 1 MiB of UTF-8; blank ones are not sent.
 
 examples:
   mneme chat harbour
@@ -37,7 +44,10 @@ constexpr char kHelp[] =
     "/explain   which parts of the history the last answer read\n"
     "/stats     counters and bytes of this session\n"
     "/quit      leave; the session stays\n"
-    "Ctrl-C     stop an answer; what was said so far stays\n";
+    "Ctrl-C     stop an answer; what was said so far stays\n"
+    "Ctrl-D     leave\n"
+    "Alt-Enter  a new line of the message; pasted lines are one message\n"
+    "arrow up   an earlier message again\n";
 
 struct ChatOptions {
   ServerChoice choice;
@@ -63,8 +73,13 @@ class Chat {
   int Run();
 
  private:
+  std::optional<std::string> Next();
+  LineReader::End end() const { return typed_ ? typed_->end() : lines_.end(); }
   // False, with exit_code_ set, where the session cannot be talked to.
   bool Join();
+  // Joins again where the connection was lost.
+  bool Reach();
+  bool Sendable(const std::string& text);
   void ShowLastTurns(const v1::Opened& opened);
   void Command(const std::string& line);
   void Say(const std::string& text);
@@ -82,6 +97,8 @@ class Chat {
   std::unique_ptr<client::Client> client_;
   ProgressLine progress_;
   LineReader lines_;
+  std::optional<TerminalInput> typed_;  // where a terminal is read
+  bool joined_ = false;
   bool fresh_ = false;  // nothing said in this session yet
   int exit_code_ = kExitOk;
 };
@@ -95,42 +112,71 @@ void Chat::Failed(const std::string& what, const Error& error) {
   exit_code_ = Complain(what, error, options_.choice.json);
 }
 
+std::optional<std::string> Chat::Next() {
+  std::fflush(stdout);
+  ForgetInterrupt();
+  return typed_ ? typed_->Next() : lines_.Next();
+}
+
 int Chat::Run() {
+  const bool json = options_.choice.json;
+  const bool prompts = IsTerminal(0) && !json;
+  if (IsTerminal(0)) typed_.emplace(!json && IsTerminal(1) ? 1 : (IsTerminal(2) ? 2 : -1), stop_);
   if (!Join()) return exit_code_;
-  const bool prompts = IsTerminal(0) && !options_.choice.json;
   for (;;) {
-    if (prompts) {
-      fmt::print("> ");
-      std::fflush(stdout);
-    }
-    ForgetInterrupt();
-    const std::optional<std::string> line = lines_.Next();
+    const std::optional<std::string> line = Next();
     if (!line) {
-      if (lines_.end() == LineReader::End::kEndOfInput) break;
-      if (lines_.end() == LineReader::End::kLineTooLong) {
-        Failed("read",
-               Error(Reason::kTooLarge, "a line is longer than 1 MiB; the rest is not read"));
+      if (end() == LineReader::End::kEndOfInput) break;
+      if (end() == LineReader::End::kLineTooLong) {
+        Failed("read", Error(Reason::kTooLarge,
+                             typed_ ? "the message is longer than 1 MiB; nothing of it is sent"
+                                    : "a line is longer than 1 MiB; the rest is not read"));
+        if (typed_) continue;
         break;
       }
       if (!prompts) return kExitInterrupted;
-      fmt::print("\n");
       Note("/quit or Ctrl-D leaves");
       continue;
     }
-    if (*line == "/quit" || *line == "/exit") break;
-    if (line->empty()) continue;
-    if (line->front() == '/') {
-      Command(*line);
+    const std::string command = line->substr(0, line->find_last_not_of("\r\n") + 1);
+    if (command == "/quit" || command == "/exit") break;
+    if (line->find_first_not_of(" \t\r\n\v\f") == line->npos || !Sendable(*line)) continue;
+    if (!Reach()) {
+      if (!prompts) return exit_code_;
+      Note("not sent; arrow up brings the message back once a server answers");
+    } else if (command.front() == '/' && command.find('\n') == command.npos) {
+      Command(command);
     } else {
       Say(*line);
     }
-    if (!client_->connected() && !Join()) return exit_code_;
+    if (!client_->connected() && joined_) {
+      if (prompts)
+        Note("what the server acknowledged is kept; the next message connects again");
+      else if (!Join())
+        return exit_code_;
+    }
   }
-  if (prompts) fmt::print("\n");
   return exit_code_;
 }
 
+bool Chat::Reach() {
+  if (joined_ && client_->connected()) return true;
+  if (joined_) Note("the connection to the server was lost; connecting again");
+  return Join();
+}
+
+bool Chat::Sendable(const std::string& text) {
+  const size_t valid = model::ValidUtf8Bytes(text);
+  if (valid == text.size()) return true;
+  Failed("not sent", Error(ErrorCode::kInvalidArgument,
+                           fmt::format("byte {} of the message is not UTF-8; convert the text, for "
+                                       "example with iconv -f latin1 -t utf-8",
+                                       valid + 1)));
+  return false;
+}
+
 bool Chat::Join() {
+  joined_ = false;
   Connected connected = ConnectOrSay(options_.choice);
   if (!connected.client) {
     exit_code_ = connected.exit_code;
@@ -149,6 +195,7 @@ bool Chat::Join() {
   }
   const v1::Opened& opened = event->opened();
   fresh_ = opened.head().turn() == 0;
+  joined_ = true;
   if (options_.choice.json) {
     fmt::print("{}\n", JsonLine(*event));
     std::fflush(stdout);
@@ -301,6 +348,10 @@ void Chat::ShowStats() {
   std::fflush(stdout);
 }
 
+std::string NeedsUtf8(const std::string& text) {
+  return model::ValidUtf8Bytes(text) == text.size() ? "" : "the text is not UTF-8";
+}
+
 }  // namespace
 
 int RunChat(int argc, char** argv) {
@@ -309,10 +360,11 @@ int RunChat(int argc, char** argv) {
   ChatOptions options;
   options.choice.program = argv[0];
   app.add_option("name", options.session, "the session: visible characters without '/'")
-      ->required();
+      ->required()
+      ->check(NeedsUtf8);
   AddServerOptions(app, options.choice);
   app.add_flag("--no-create", options.no_create, "fail where there is no such session");
-  app.add_option("--system", options.system, "system message of a fresh session");
+  app.add_option("--system", options.system, "system message of a fresh session")->check(NeedsUtf8);
   app.add_option("--show", options.show_turns, "turns shown when it is resumed [3]")
       ->check(CLI::Range(0, 1000));
   app.add_option("--max-tokens", options.max_tokens, "most tokens of an answer [the server's]");

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "cli/terminal_input.h"
 
 namespace mneme::cli {
 namespace {
@@ -24,7 +25,9 @@ constexpr size_t kBarWidth = 24;
 std::atomic<bool> interrupted{false};
 
 void OnInterrupt(int) {
-  if (interrupted.exchange(true)) _exit(130);
+  if (!interrupted.exchange(true)) return;
+  RestoreTerminal();
+  _exit(130);
 }
 
 }  // namespace

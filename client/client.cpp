@@ -121,7 +121,8 @@ struct Client::Wire {
   }
 
   static Error LostError(const boost::system::error_code& error) {
-    return Error(ErrorCode::kUnavailable, "connection to the server lost: " + error.message());
+    const std::string why = error == net::error::eof ? "the server ended it" : error.message();
+    return Error(ErrorCode::kUnavailable, "connection to the server lost: " + why);
   }
 
   bool TakeFrames() {

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -109,8 +110,16 @@ bool Process::WaitForOutput(const std::string& text, int wait_ms) {
 }
 
 void Process::Type(const std::string& text) {
-  MNEME_CHECK(write(terminal_, text.data(), text.size()) == static_cast<ssize_t>(text.size()),
-              "typing failed");
+  for (size_t done = 0; done < text.size();) {
+    ReadTerminal();  // a full terminal would hold it up
+    pollfd room{.fd = terminal_, .events = POLLOUT, .revents = 0};
+    poll(&room, 1, /*timeout=*/5);
+    if ((room.revents & POLLOUT) == 0) continue;
+    const ssize_t count =
+        write(terminal_, text.data() + done, std::min<size_t>(1024, text.size() - done));
+    MNEME_CHECK(count > 0, "typing failed");
+    done += static_cast<size_t>(count);
+  }
 }
 
 void Process::Signal(int signal) { kill(pid_, signal); }
@@ -143,8 +152,9 @@ uint16_t FreePort() {
   return ntohs(address.sin_port);
 }
 
-ServedProcess::ServedProcess(const std::vector<std::string>& environment)
-    : process_({.arguments = {MNEME_ON_FAKE, "serve", "--model", "echo", "--store", "nowhere",
+ServedProcess::ServedProcess(const std::vector<std::string>& environment, uint16_t port)
+    : port_(port),
+      process_({.arguments = {MNEME_ON_FAKE, "serve", "--model", "echo", "--store", "nowhere",
                               "--port", std::to_string(port_)},
                 .environment = environment,
                 .input = "",

@@ -52,13 +52,14 @@ uint16_t FreePort();
 // `mneme serve` with the service that echoes, and everything that talks to it.
 class ServedProcess {
  public:
-  explicit ServedProcess(const std::vector<std::string>& environment = {});
+  explicit ServedProcess(const std::vector<std::string>& environment = {},
+                         uint16_t port = FreePort());
   uint16_t port() const { return port_; }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   Process& process() { return process_; }
 
  private:
-  const uint16_t port_ = FreePort();
+  const uint16_t port_;
   Process process_;
 };
 

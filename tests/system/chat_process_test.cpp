@@ -186,18 +186,6 @@ TEST(ChatProcessTest, ShowsControlCharactersInsteadOfObeyingThem) {
   ASSERT_TRUE(chat.WaitForOutput("x\\x1b]0;owned")) << chat.Output();
 }
 
-TEST(ChatProcessTest, EndsWithTheServeLineWhenTheServerIsKilled) {
-  auto served = std::make_unique<ServedProcess>();
-  Process chat({.arguments = ChatArguments(*served, "a"),
-                .environment = {"TERM=xterm", "NO_COLOR=1"},
-                .terminal = true});
-  ASSERT_TRUE(chat.WaitForOutput("> "));
-  served.reset();  // kill -9
-  chat.Type("hello\n");
-  EXPECT_EQ(chat.Wait(), 4) << chat.Output();
-  EXPECT_TRUE(Contains(chat.Output(), "connection to the server lost")) << chat.Output();
-}
-
 TEST(ChatProcessTest, ALineTooLongToSendEndsWithAnErrorAndNotInSilence) {
   ServedProcess served;
   Process chat({.arguments = ChatArguments(served, "harbour"),

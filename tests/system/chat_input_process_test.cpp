@@ -1,0 +1,138 @@
+// What is typed and pasted into the real `mneme chat` on a pseudo-terminal against the transcript
+// that the server then holds.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "client/client.h"
+#include "tests/support/process.h"
+
+namespace mneme {
+namespace {
+
+using support::Process;
+using support::ProcessOptions;
+using support::ServedProcess;
+
+ProcessOptions OnTerminal(const ServedProcess& served, const std::string& session) {
+  return {.arguments = {MNEME_ON_FAKE, "chat", session, "--server", served.address()},
+          .environment = {"TERM=xterm", "NO_COLOR=1"},
+          .terminal = true};
+}
+
+std::string Paste(const std::string& text) { return "\033[200~" + text + "\033[201~"; }
+
+// What was said to the session, one string a turn.
+std::vector<std::string> Prompts(const ServedProcess& served, const std::string& session) {
+  auto client = client::Client::Connect({.port = served.port()});
+  if (!client) return {client.error().message()};
+  v1::TranscriptRequest request;
+  request.set_session(session);
+  const auto transcript = (*client)->Transcript(request);
+  if (!transcript) return {transcript.error().message()};
+  std::vector<std::string> prompts;
+  for (const v1::TranscriptTurn& turn : transcript->turns())
+    prompts.push_back(turn.parts(0).text());
+  return prompts;
+}
+
+TEST(ChatInputProcessTest, ALineOf40KilobytesArrivesWhole) {
+  ServedProcess served;
+  Process chat(OnTerminal(served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  std::string line;
+  for (char letter = 'a'; line.size() < 40'000; letter = letter == 'z' ? 'a' : letter + 1)
+    line += std::string(1999, letter) + " ";  // few words: each is a token of the answer
+  chat.Type(line + "\r");
+  ASSERT_TRUE(chat.WaitForOutput("turn 1]"));
+  EXPECT_EQ(Prompts(served, "a"), std::vector<std::string>{line});
+}
+
+TEST(ChatInputProcessTest, APasteOf200LinesIsOneMessage) {
+  ServedProcess served;
+  Process chat(OnTerminal(served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("\033[?2004h"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  std::string lines;
+  std::string as_sent;  // a terminal sends line breaks as CR
+  for (int i = 0; i < 200; ++i) {
+    const std::string line =
+        "  line " + std::to_string(i) + "\tof caf\u00e9" + std::string(60, '.');
+    lines += line + "\n";
+    as_sent += line + "\r";
+  }
+  chat.Type(Paste(as_sent));
+  chat.Type("\r");
+  ASSERT_TRUE(chat.WaitForOutput("| turn 1"));
+  EXPECT_EQ(Prompts(served, "a"), std::vector<std::string>{lines});
+  EXPECT_NE(chat.Output().find("(200 lines, "), std::string::npos);
+}
+
+TEST(ChatInputProcessTest, WhatIsPastedDuringAnAnswerWaitsAndArrivesWhole) {
+  ServedProcess served({"FAKE_TOKEN_US=20000"});
+  Process chat(OnTerminal(served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  chat.Type("count 20\r");
+  ASSERT_TRUE(chat.WaitForOutput("1 2 3 "));
+  const std::string line(10'000, 'x');
+  chat.Type(line + "\r");
+  ASSERT_TRUE(chat.WaitForOutput("turn 2]"));
+  EXPECT_EQ(Prompts(served, "a"), (std::vector<std::string>{"count 20", line}));
+}
+
+TEST(ChatInputProcessTest, ArrowKeysEditAndBlankMessagesAreNotSent) {
+  ServedProcess served;
+  Process chat(OnTerminal(served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  chat.Type("  \r\r" + Paste("\r \r") + "\rhllo\033[D\033[D\033[De\r");
+  ASSERT_TRUE(chat.WaitForOutput("turn 1]"));
+  chat.Type("\033[A!\r");
+  ASSERT_TRUE(chat.WaitForOutput("turn 2]"));
+  EXPECT_EQ(Prompts(served, "a"), (std::vector<std::string>{"hello", "hello!"}));
+}
+
+TEST(ChatInputProcessTest, TextThatIsNotUtf8IsRefusedInOneLine) {
+  ServedProcess served;
+  Process chat(OnTerminal(served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  chat.Type("caf\xe9\rsecond\r");
+  ASSERT_TRUE(chat.WaitForOutput("turn 1]"));
+  EXPECT_NE(chat.Output().find("not sent: byte 4 of the message is not UTF-8"), std::string::npos)
+      << chat.Output();
+  EXPECT_EQ(chat.Output().find("libprotobuf"), std::string::npos) << chat.Output();
+  EXPECT_EQ(Prompts(served, "a"), std::vector<std::string>{"second"});
+}
+
+TEST(ChatInputProcessTest, GoesOnWithAServerThatWasStartedAgain) {
+  auto served = std::make_unique<ServedProcess>();
+  const uint16_t port = served->port();
+  Process chat(OnTerminal(*served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  served.reset();  // kill -9
+  chat.Type("hello\r");
+  ASSERT_TRUE(chat.WaitForOutput("not sent; arrow up")) << chat.Output();
+  EXPECT_NE(chat.Output().find("connection to the server was lost"), std::string::npos);
+  EXPECT_NE(chat.Output().find(" serve --model "), std::string::npos) << chat.Output();
+  ServedProcess again({}, port);
+  chat.Type("\033[A\r");
+  ASSERT_TRUE(chat.WaitForOutput("turn 1]")) << chat.Output();
+  EXPECT_EQ(Prompts(again, "a"), std::vector<std::string>{"hello"});
+}
+
+TEST(ChatInputProcessTest, SaysHowToGoOnWhenTheServerDiesDuringAnAnswer) {
+  auto served = std::make_unique<ServedProcess>(std::vector<std::string>{"FAKE_TOKEN_US=20000"});
+  Process chat(OnTerminal(*served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  chat.Type("count 200\r");
+  ASSERT_TRUE(chat.WaitForOutput("1 2 3 "));
+  served.reset();
+  ASSERT_TRUE(chat.WaitForOutput("the next message connects again")) << chat.Output();
+  EXPECT_NE(chat.Output().find("connection to the server lost"), std::string::npos);
+  EXPECT_EQ(chat.Output().find("End of file"), std::string::npos) << chat.Output();
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 1);
+  EXPECT_NE(chat.Output().find("\033[?2004l"), std::string::npos) << "the paste mode is given back";
+}
+
+}  // namespace
+}  // namespace mneme
