@@ -1,4 +1,4 @@
-// mneme eval: stress tests of memory: retrieval and needles.
+// mneme eval: stress tests of memory: retrieval, needles and written questions.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -37,11 +37,27 @@ The needle map: how many of the facts told in each tenth of a history are answer
 length, asked as `mneme eval retrieval` asks. Facts are spread evenly: with 10 facts each tenth of a
 history holds about one.)";
 
+constexpr char kQuestionsFooter[] = R"(
+examples:
+  mneme eval questions --model checkpoints/demo --file mine.json
+  mneme eval questions --model checkpoints/demo --file mine.json --tokens 131072 --json
+
+FILE is a list of questions:
+  [{"tell": ["My locker code is 4711.", "No, make that 5822."],
+    "ask": "What is my locker code?", "answer": "5822"},
+   {"tell": [], "ask": "Where do I park?", "answer": "unknown"}]
+tell is told in this order, and a later sentence may correct an earlier one; answer is the value
+alone, without a full stop, or "unknown" where the right answer is that it was not told. Everything
+is told in one history, in turn and at even distances among held-out texts; each question is asked
+in a fork of its own. An answer is right when it is the model's sentence for this value, to the
+letter.)";
+
 struct EvalCommand {
   LocalModelChoice choice;
   std::string corpus = "eval/corpus";
   eval::RetrievalOptions options;
   std::vector<size_t> lengths = {1024, 4096, 16384};  // of needles
+  std::string file;                                   // of questions
   bool quick = false;
   bool show_wrong = false;
   bool json = false;
@@ -272,6 +288,69 @@ Status RunNeedles(EvalCommand& command) {
   return {};
 }
 
+boost::json::array AnswersJson(const eval::RetrievalCount& count) {
+  boost::json::array answers;
+  for (const eval::Answered& given : count.answers) {
+    boost::json::object answer = {{"kind", NameOf(given.question.kind)},
+                                  {"ask", given.question.text},
+                                  {"expected", given.question.answer},
+                                  {"answered", given.answer},
+                                  {"right", given.right()}};
+    if (given.question.depth >= 0) answer["depth"] = given.question.depth;
+    answers.push_back(std::move(answer));
+  }
+  return answers;
+}
+
+void PrintAnswers(const eval::RetrievalCount& count) {
+  for (const eval::Answered& given : count.answers) {
+    fmt::print("{}  {}\n       {}\n", given.right() ? "right" : "wrong",
+               Printable(given.question.text), Printable(given.answer));
+    if (!given.right()) fmt::print("       expected {}\n", Printable(given.question.answer));
+  }
+}
+
+Status RunQuestions(EvalCommand& command) {
+  const int64_t started_us = RealClock().MonotonicUs();
+  const auto questions = eval::LoadQuestions(command.file);
+  MNEME_TRY(questions);
+  const size_t tokens = command.options.history.tokens;
+  MNEME_TRY(eval::CheckHistory(*questions, tokens));
+  const auto corpus = eval::Corpus::Load(std::filesystem::path(command.corpus) / "held_out");
+  MNEME_TRY(corpus);
+  auto subject = LoadSubject(command.choice);
+  MNEME_TRY(subject);
+  ProgressLine progress("answers");
+  const auto count = eval::MeasureQuestions(
+      *subject->model, subject->tokenizer, *corpus, *questions,
+      {.tokens = tokens,
+       .seed = command.options.seed,
+       .close_gates = command.options.close_gates,
+       .progress = [&](int done, int total) {
+         progress.Show("questions", static_cast<uint64_t>(done), static_cast<uint64_t>(total), 0);
+       }});
+  progress.Clear();
+  MNEME_TRY(count);
+  if (command.json) {
+    boost::json::object reply = {{"file", command.file},
+                                 {"tokens", tokens},
+                                 {"seed", command.options.seed},
+                                 {"reader", subject->reader()},
+                                 {"gates_closed", command.options.close_gates}};
+    for (auto& field : ToJson(*count, subject->layout())) reply[field.key()] = field.value();
+    reply["answers"] = AnswersJson(*count);
+    reply["gates_open"] = subject->gates_open();
+    reply["seconds"] = SecondsSince(started_us);
+    fmt::print("{}\n", boost::json::serialize(reply));
+    return {};
+  }
+  PrintAnswers(*count);
+  fmt::print("{} of {} right, {} tokens of history, {} reader{}\n", count->all.right,
+             count->all.asked, tokens, subject->reader(),
+             command.options.close_gates ? ", every gate closed" : "");
+  return {};
+}
+
 void AddSharedOptions(CLI::App& app, EvalCommand& command) {
   AddLocalModelOptions(app, command.choice);
   app.add_option("--corpus", command.corpus, "folder with train/ and held_out/")
@@ -292,14 +371,18 @@ void AddFactOptions(CLI::App& app, EvalCommand& command) {
       ->capture_default_str();
 }
 
+void AddLength(CLI::App& app, EvalCommand& command) {
+  app.add_option("--tokens", command.options.history.tokens, "length of each history")
+      ->check(CLI::Range(256, 1 << 24))
+      ->capture_default_str();
+}
+
 void AddRetrieval(CLI::App& app, EvalCommand& command) {
   eval::HistoryOptions& history = command.options.history;
   app.footer(kRetrievalFooter);
   AddSharedOptions(app, command);
   AddFactOptions(app, command);
-  app.add_option("--tokens", history.tokens, "length of each history")
-      ->check(CLI::Range(256, 1 << 24))
-      ->capture_default_str();
+  AddLength(app, command);
   app.add_option("--corrected", history.corrected, "of them told again with another value")
       ->check(CLI::Range(0, 100'000));
   app.add_option("--untold", history.untold, "further questions about things never told")
@@ -321,6 +404,13 @@ void AddNeedles(CLI::App& app, EvalCommand& command) {
       ->capture_default_str();
 }
 
+void AddQuestions(CLI::App& app, EvalCommand& command) {
+  app.footer(kQuestionsFooter);
+  AddSharedOptions(app, command);
+  AddLength(app, command);
+  app.add_option("--file", command.file, "questions as JSON, see below")->required();
+}
+
 }  // namespace
 
 int RunEval(int argc, char** argv) {
@@ -332,10 +422,14 @@ int RunEval(int argc, char** argv) {
   AddRetrieval(*retrieval, command);
   CLI::App* needles = app.add_subcommand("needles", "recall by depth and length");
   AddNeedles(*needles, command);
+  CLI::App* questions = app.add_subcommand("questions", "what people wrote by hand");
+  AddQuestions(*questions, command);
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
-  const Status status = retrieval->parsed() ? RunRetrieval(command) : RunNeedles(command);
+  const Status status = retrieval->parsed() ? RunRetrieval(command)
+                        : needles->parsed() ? RunNeedles(command)
+                                            : RunQuestions(command);
   if (!status)
-    return Complain(retrieval->parsed() ? "eval retrieval" : "eval needles", status.error(),
+    return Complain("eval " + app.get_subcommands().front()->get_name(), status.error(),
                     command.json);
   return kExitOk;
 }

@@ -14,6 +14,14 @@ constexpr size_t kFrameTokens = 30;
 constexpr size_t kSlackTokens = 40;
 // Least room for one fact and its reply, tokens.
 constexpr size_t kFactTokensMin = 60;
+// Share of a history in which written questions are told.
+constexpr double kWrittenDepthMax = 0.95;
+
+size_t SentenceCount(const std::vector<WrittenQuestion>& questions) {
+  size_t count = 0;
+  for (const WrittenQuestion& question : questions) count += question.tell.size();
+  return count;
+}
 
 }  // namespace
 
@@ -25,6 +33,14 @@ Status CheckHistory(const HistoryOptions& options) {
   return Fail(ErrorCode::kInvalidArgument,
               "a history of {} tokens has no room for {} facts, {} of them corrected",
               options.tokens, options.facts, options.corrected);
+}
+
+Status CheckHistory(const std::vector<WrittenQuestion>& questions, size_t tokens) {
+  const size_t sentences = SentenceCount(questions);
+  if (tokens >= sentences * kFactTokensMin) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "a history of {} tokens has no room for {} sentences; {} would do", tokens, sentences,
+              sentences * kFactTokensMin);
 }
 
 HistoryWriter::HistoryWriter(const Corpus& corpus, const model::Tokenizer& tokenizer,
@@ -73,6 +89,40 @@ Result<History> HistoryWriter::Write(const HistoryOptions& options) {
   return history;
 }
 
+Result<History> HistoryWriter::Write(const std::vector<WrittenQuestion>& questions, size_t tokens) {
+  MNEME_TRY(CheckHistory(questions, tokens));
+  const std::vector<WrittenTelling> plan = Plan(questions);
+  const double spacing =
+      kWrittenDepthMax * static_cast<double>(tokens) / static_cast<double>(plan.size() + 1);
+  std::vector<double> depths(questions.size(), -1);
+
+  History history;
+  for (size_t index = 0; index < plan.size(); ++index) {
+    MNEME_TRY(PasteUntil(history, static_cast<size_t>(spacing * static_cast<double>(index + 1))));
+    const WrittenQuestion& question = questions[plan[index].question];
+    depths[plan[index].question] =
+        static_cast<double>(history.ids.size()) / static_cast<double>(tokens);
+    MNEME_TRY(Add(history, question.tell[plan[index].sentence], corpus_.wording.acknowledgements));
+  }
+  if (history.ids.size() > tokens)
+    return Fail(ErrorCode::kInvalidArgument,
+                "a history of {} tokens has no room for {} sentences; they take {}", tokens,
+                plan.size(), history.ids.size());
+  MNEME_TRY(PasteUntil(history, tokens));
+
+  for (size_t index = 0; index < questions.size(); ++index) {
+    const WrittenQuestion& question = questions[index];
+    history.questions.push_back(
+        {.kind = question.unknown()         ? QuestionKind::kUntold
+                 : question.tell.size() > 1 ? QuestionKind::kCorrected
+                                            : QuestionKind::kTold,
+         .depth = question.unknown() ? -1 : depths[index],
+         .text = question.ask,
+         .answer = question.unknown() ? phrases_.Unknown() : phrases_.Answer(question.answer)});
+  }
+  return history;
+}
+
 Result<std::vector<int32_t>> HistoryWriter::QuestionIds(const Question& question) const {
   const model::ChatMessage message = {
       .role = model::ChatRole::kUser, .content = question.text, .reasoning = {}, .tool_calls = {}};
@@ -113,6 +163,21 @@ std::vector<HistoryWriter::Telling> HistoryWriter::Plan(const HistoryOptions& op
   }
   std::stable_sort(plan.begin(), plan.end(),
                    [](const Telling& a, const Telling& b) { return a.depth < b.depth; });
+  return plan;
+}
+
+std::vector<HistoryWriter::WrittenTelling> HistoryWriter::Plan(
+    const std::vector<WrittenQuestion>& questions) {
+  // Each place is a question's; its sentences come in their own order whichever places it gets.
+  std::vector<size_t> places;
+  for (size_t question = 0; question < questions.size(); ++question)
+    places.insert(places.end(), questions[question].tell.size(), question);
+  for (size_t left = places.size(); left > 1; --left)
+    std::swap(places[left - 1], places[random_.Below(left)]);
+  std::vector<size_t> told(questions.size(), 0);
+  std::vector<WrittenTelling> plan;
+  for (const size_t question : places)
+    plan.push_back({.question = question, .sentence = told[question]++});
   return plan;
 }
 

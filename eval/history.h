@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "eval/phrases.h"
+#include "eval/questions.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 
@@ -53,6 +54,8 @@ struct HistoryOptions {
 
 // kInvalidArgument when there is no room for the facts.
 Status CheckHistory(const HistoryOptions& options);
+// The same for what `questions` tell.
+Status CheckHistory(const std::vector<WrittenQuestion>& questions, size_t tokens);
 
 class HistoryWriter {
  public:
@@ -62,6 +65,10 @@ class HistoryWriter {
 
   // Errors: as CheckHistory
   Result<History> Write(const HistoryOptions& options);
+  // A history of `tokens` tokens in which everything that `questions` tell stands at even distances
+  // in the first 95 %, each question's sentences in their order.
+  // Errors: as CheckHistory
+  Result<History> Write(const std::vector<WrittenQuestion>& questions, size_t tokens);
 
   // The tokens of a question and of the prompt to answer it.
   Result<std::vector<int32_t>> QuestionIds(const Question& question) const;
@@ -72,9 +79,15 @@ class HistoryWriter {
     size_t key = 0;
     bool correction = false;
   };
+  struct WrittenTelling {
+    size_t question = 0;
+    size_t sentence = 0;
+  };
 
   std::vector<Key> Keys(size_t count);
   std::vector<Telling> Plan(const HistoryOptions& options);
+  // In the order of telling.
+  std::vector<WrittenTelling> Plan(const std::vector<WrittenQuestion>& questions);
   // One pasted text of about `tokens` tokens.
   Result<std::string> PastedText(size_t tokens);
   Status PasteUntil(History& history, size_t tokens);

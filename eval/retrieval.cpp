@@ -51,6 +51,40 @@ void Count(Answered answered, RetrievalCount& count) {
   count.answers.push_back(std::move(answered));
 }
 
+// What reads histories and asks their questions.
+struct Asking {
+  model::LocalModel& model;
+  const model::Tokenizer& tokenizer;
+  const model::ChatTemplate& chat;
+  const HistoryWriter& writer;
+  int total = 0;  // questions
+  const std::function<void(int done, int total)>& progress;
+};
+
+Status AskHistory(const Asking& asking, const History& history, RetrievalCount& count) {
+  model::LocalSession session(asking.model);
+  const std::vector<model::GateCount>& gates_now = asking.model.step().counters().gates;
+  std::vector<model::GateCount> gates_before = gates_now;
+  const int64_t started_us = RealClock().MonotonicUs();
+  MNEME_TRY(session.Read(history.ids));
+  count.read_seconds += static_cast<double>(RealClock().MonotonicUs() - started_us) * 1e-6;
+  count.tokens_read += history.ids.size();
+  AddSince(gates_before, gates_now, count.history_gates);
+  for (const Question& question : history.questions) {
+    const auto ids = asking.writer.QuestionIds(question);
+    MNEME_TRY(ids);
+    model::LocalSession fork = session.Fork();
+    MNEME_TRY(fork.Read(*ids));
+    gates_before = gates_now;
+    auto answer = Answer(fork, asking.tokenizer, asking.chat);
+    MNEME_TRY(answer);
+    AddSince(gates_before, gates_now, count.answer_gates);
+    Count({.question = question, .answer = std::move(*answer)}, count);
+    if (asking.progress) asking.progress(count.all.asked, asking.total);
+  }
+  return {};
+}
+
 }  // namespace
 
 int DepthBin(double depth) {
@@ -63,32 +97,40 @@ Result<RetrievalCount> MeasureRetrieval(model::LocalModel& model, const model::T
   MNEME_TRY(chat);
   const GatesClosed closed(model.step(), options.close_gates);
   HistoryWriter writer(corpus, tokenizer, *chat, options.seed);
-  const int total = options.histories * (options.history.facts + options.history.untold);
+  const Asking asking = {
+      .model = model,
+      .tokenizer = tokenizer,
+      .chat = *chat,
+      .writer = writer,
+      .total = options.histories * (options.history.facts + options.history.untold),
+      .progress = options.progress};
   RetrievalCount count;
   for (int index = 0; index < options.histories; ++index) {
     const auto history = writer.Write(options.history);
     MNEME_TRY(history);
-    model::LocalSession session(model);
-    const std::vector<model::GateCount>& gates_now = model.step().counters().gates;
-    std::vector<model::GateCount> gates_before = gates_now;
-    const int64_t started_us = RealClock().MonotonicUs();
-    MNEME_TRY(session.Read(history->ids));
-    count.read_seconds += static_cast<double>(RealClock().MonotonicUs() - started_us) * 1e-6;
-    count.tokens_read += history->ids.size();
-    AddSince(gates_before, gates_now, count.history_gates);
-    for (const Question& question : history->questions) {
-      const auto ids = writer.QuestionIds(question);
-      MNEME_TRY(ids);
-      model::LocalSession fork = session.Fork();
-      MNEME_TRY(fork.Read(*ids));
-      gates_before = gates_now;
-      auto answer = Answer(fork, tokenizer, *chat);
-      MNEME_TRY(answer);
-      AddSince(gates_before, gates_now, count.answer_gates);
-      Count({.question = question, .answer = std::move(*answer)}, count);
-      if (options.progress) options.progress(count.all.asked, total);
-    }
+    MNEME_TRY(AskHistory(asking, *history, count));
   }
+  return count;
+}
+
+Result<RetrievalCount> MeasureQuestions(model::LocalModel& model, const model::Tokenizer& tokenizer,
+                                        const Corpus& corpus,
+                                        const std::vector<WrittenQuestion>& questions,
+                                        const QuestionsOptions& options) {
+  auto chat = model::ChatTemplate::Make(tokenizer);
+  MNEME_TRY(chat);
+  const GatesClosed closed(model.step(), options.close_gates);
+  HistoryWriter writer(corpus, tokenizer, *chat, options.seed);
+  const auto history = writer.Write(questions, options.tokens);
+  MNEME_TRY(history);
+  RetrievalCount count;
+  MNEME_TRY(AskHistory({.model = model,
+                        .tokenizer = tokenizer,
+                        .chat = *chat,
+                        .writer = writer,
+                        .total = static_cast<int>(questions.size()),
+                        .progress = options.progress},
+                       *history, count));
   return count;
 }
 

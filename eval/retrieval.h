@@ -66,4 +66,17 @@ inline constexpr int kAnswerTokensMax = 64;
 Result<RetrievalCount> MeasureRetrieval(model::LocalModel& model, const model::Tokenizer& tokenizer,
                                         const Corpus& corpus, const RetrievalOptions& options);
 
+struct QuestionsOptions {
+  size_t tokens = 0;  // length of the history
+  uint64_t seed = 0;
+  bool close_gates = false;
+  std::function<void(int done, int total)> progress;  // as in RetrievalOptions
+};
+
+// Asks what people wrote, told in one history among the texts of `corpus`.
+Result<RetrievalCount> MeasureQuestions(model::LocalModel& model, const model::Tokenizer& tokenizer,
+                                        const Corpus& corpus,
+                                        const std::vector<WrittenQuestion>& questions,
+                                        const QuestionsOptions& options);
+
 }  // namespace mneme::eval

@@ -105,6 +105,63 @@ TEST_F(HistoryTest, IsTheTokensOfItsExchanges) {
   EXPECT_EQ(*ids, history->ids);
 }
 
+TEST_F(HistoryTest, TellsWhatPeopleWroteInItsOrderAndAllOver) {
+  std::vector<WrittenQuestion> questions;
+  for (int index = 0; index < 20; ++index) {
+    const std::string name = "thing " + std::to_string(index);
+    questions.push_back({.tell = {name + " is old.", name + " is used.", name + " is fresh."},
+                         .ask = "How is " + name + "?",
+                         .answer = "fresh"});
+  }
+  questions.push_back({.tell = {"thing 99 is lost."}, .ask = "?", .answer = "lost"});
+  questions.push_back({.tell = {}, .ask = "Who?", .answer = "unknown"});
+  HistoryWriter writer(*corpus_, *tokenizer_, *chat_, /*seed=*/8);
+  const auto history = writer.Write(questions, 12000);
+  ASSERT_TRUE(history) << history.error().message();
+  EXPECT_NEAR(static_cast<double>(history->ids.size()), 12000, 100);
+
+  const auto place = [&](const std::string& sentence) {
+    for (size_t index = 0; index < history->exchanges.size(); ++index)
+      if (history->exchanges[index].message == sentence) return static_cast<int>(index);
+    return -1;
+  };
+  ASSERT_EQ(history->questions.size(), 22u);
+  for (size_t index = 0; index < 20; ++index) {
+    const WrittenQuestion& question = questions[index];
+    EXPECT_GE(place(question.tell[0]), 0) << question.ask;
+    EXPECT_LT(place(question.tell[0]), place(question.tell[1])) << question.ask;
+    EXPECT_LT(place(question.tell[1]), place(question.tell[2])) << question.ask;
+    EXPECT_EQ(history->questions[index].kind, QuestionKind::kCorrected);
+    EXPECT_EQ(history->questions[index].text, question.ask);
+    EXPECT_EQ(history->questions[index].answer, "fresh.");
+  }
+  EXPECT_EQ(history->questions[20].kind, QuestionKind::kTold);
+  EXPECT_EQ(history->questions[21].kind, QuestionKind::kUntold);
+  EXPECT_EQ(history->questions[21].answer, corpus_->wording.unknown);
+  double least = 1, most = 0;
+  for (const Question& question : history->questions) {
+    if (question.depth < 0) continue;
+    least = std::min(least, question.depth);
+    most = std::max(most, question.depth);
+  }
+  EXPECT_LT(least, 0.6);
+  EXPECT_GT(most, 0.85);
+  EXPECT_LE(most, 0.95);
+}
+
+TEST_F(HistoryTest, RefusesWrittenSentencesItHasNoRoomFor) {
+  HistoryWriter writer(*corpus_, *tokenizer_, *chat_, /*seed=*/9);
+  const WrittenQuestion many = {
+      .tell = std::vector<std::string>(10, "It is so."), .ask = "?", .answer = "so"};
+  const WrittenQuestion long_one = {.tell = {std::string(4000, 'x')}, .ask = "?", .answer = "so"};
+  for (const WrittenQuestion& question : {many, long_one}) {
+    const auto history = writer.Write({question}, 500);
+    ASSERT_FALSE(history);
+    EXPECT_EQ(history.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(history.error().message().find("has no room"), std::string::npos);
+  }
+}
+
 TEST_F(HistoryTest, RefusesMoreFactsThanThereIsRoomFor) {
   const auto history = Write(6, {.tokens = 300, .facts = 50});
   ASSERT_FALSE(history);

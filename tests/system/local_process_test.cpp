@@ -78,6 +78,35 @@ TEST(LocalProcessTest, TheNeedleMapHasARowForEveryLengthAndACellForEveryDepth) {
   }
 }
 
+TEST(LocalProcessTest, QuestionsOfAFileAreAskedAndEveryAnswerIsShown) {
+  const support::TempFolder temp;
+  const std::string file = temp / "mine.json";
+  std::ofstream(file) << R"([
+      {"tell": ["My locker code is 4711.", "Correction: my locker code is 5822."],
+       "ask": "What is my locker code?", "answer": "5822"},
+      {"tell": ["Anna's door code is 9134."], "ask": "What is Anna's door code?",
+       "answer": "no such code"}])";
+  const std::vector<std::string> questions = {MNEME, "eval",     "questions", "--model",
+                                              kDemo, "--corpus", kCorpus,     "--file",
+                                              file,  "--tokens", "1500"};
+  Process text({.arguments = questions});
+  EXPECT_EQ(text.Wait(120'000), 0) << text.Errors();
+  EXPECT_NE(text.Output().find("right  What is my locker code?\n       5822.\n"), std::string::npos)
+      << text.Output();
+  EXPECT_NE(text.Output().find("expected no such code."), std::string::npos) << text.Output();
+  EXPECT_NE(text.Output().find("1 of 2 right, 1500 tokens"), std::string::npos) << text.Output();
+
+  std::vector<std::string> as_json = questions;
+  as_json.emplace_back("--json");
+  Process json({.arguments = as_json});
+  EXPECT_EQ(json.Wait(120'000), 0) << json.Errors();
+  EXPECT_NE(json.Output().find("\"asked\":2,\"right\":1,\"corrected_asked\":1"), std::string::npos)
+      << json.Output();
+  EXPECT_NE(json.Output().find("\"expected\":\"5822.\",\"answered\":\"5822.\",\"right\":true"),
+            std::string::npos)
+      << json.Output();
+}
+
 // A lost watermark leaves the server unsure of what it promised: it says so, and goes on only when
 // somebody takes the loss.
 TEST(LocalProcessTest, ALossIsRefusedUntilItIsAccepted) {

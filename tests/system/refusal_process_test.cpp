@@ -125,6 +125,25 @@ TEST_F(RefusalProcessTest, EvalRefusesCorpusAndHistory) {
           "--tokens"});
 }
 
+TEST_F(RefusalProcessTest, EvalRefusesQuestionsThatAreNone) {
+  const std::string file = temp_ / "mine.json";
+  const auto expect = [&](const std::string& text, int exit_code, const std::string& says) {
+    std::ofstream(file) << text;
+    Expect({{"eval", "questions", "--model", kDemo, "--corpus", kCorpus, "--file", file, "--tokens",
+             "256"},
+            exit_code,
+            says});
+  };
+  expect("not json", 1, "mine.json is not JSON");
+  expect(R"([{"tell": ["a"], "ask": "b"}])", 1, "question 1: answer is missing");
+  expect(R"([{"tell": ["a", "b", "c", "d", "e"], "ask": "b", "answer": "c"}])", 1,
+         "a history of 256 tokens has no room for 5 sentences; 300 would do");
+  Expect({{"eval", "questions", "--model", kDemo, "--corpus", kCorpus, "--file", temp_ / "none"},
+          3,
+          "cannot be read"});
+  Expect({{"eval", "questions", "--model", kDemo, "--corpus", kCorpus}, 2, "--file"});
+}
+
 TEST_F(RefusalProcessTest, BenchRefusesAReaderThatIsNotThere) {
   Expect({{"bench", "--model", kDemo, "--reader", "mhla"}, 1, "has no mixing"});
   Expect({{"bench", "--shape", "0.8b", "--reader", "hla"}, 1, "has no router"});
