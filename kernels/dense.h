@@ -19,9 +19,18 @@ Status ProjectIn(const ProjectInArgs& args, Stream& stream);
 Status ProjectOut(const ProjectOutArgs& args, Stream& stream);
 Status Mlp(const MlpArgs& args, Stream& stream);
 
-// out[n] <- NormZeroCentred(x[n]) for `rows` rows of `size`, on the stream's threads.
-void NormRows(const float* x, const float* weight, int64_t rows, int64_t size, float epsilon,
-              float* out, Stream& stream);
+struct NormRowsArgs {
+  const float* x = nullptr;       // [rows, size]
+  const float* weight = nullptr;  // [size]
+  int64_t rows = 0;
+  int64_t size = 0;
+  float epsilon = 0;
+  NormWeight norm = NormWeight::kZeroCentred;
+  float* out = nullptr;  // [rows, size]
+};
+
+// out[n] <- Norm(x[n]), on the stream's threads.
+void NormRows(const NormRowsArgs& args, Stream& stream);
 
 }  // namespace cpu
 }  // namespace mneme::kernels

@@ -42,14 +42,15 @@ struct EmbedArgs {
   float* x = nullptr;  // [rows, D]
 };
 
-// out <- RMSNorm(x; 1 + norm_weight) W^T: all input projections of a layer in one matrix.
+// out <- RMSNorm(x; norm_weight) W^T: all input projections of a layer in one matrix.
 struct ProjectInArgs {
   const StepTable* step = nullptr;
-  const float* norm_weight = nullptr;  // [D], zero-centred
+  const float* norm_weight = nullptr;  // [D]
   float epsilon = 0;
   const PackedMatrix* weight = nullptr;  // [O, D]
   const float* x = nullptr;              // [rows, D]
   float* out = nullptr;                  // [rows, O]
+  NormWeight norm = NormWeight::kZeroCentred;
 };
 
 // Short convolution and SiLU on q, k, v; l2norm of q and k; q scaled by K^-1/2; gates; raw route
@@ -130,14 +131,15 @@ struct ProjectOutArgs {
   float* x = nullptr;                    // [rows, D]
 };
 
-// x <- x + W_down (SiLU(W_gate n) o (W_up n)),  n = RMSNorm(x; 1 + norm_weight)
+// x <- x + W_down (SiLU(W_gate n) o (W_up n)),  n = RMSNorm(x; norm_weight)
 struct MlpArgs {
   const StepTable* step = nullptr;
-  const float* norm_weight = nullptr;  // [D], zero-centred
+  const float* norm_weight = nullptr;  // [D]
   float epsilon = 0;
   const PackedMatrix* gate_up = nullptr;  // [2 F, D], gate rows first
   const PackedMatrix* down = nullptr;     // [D, F]
   float* x = nullptr;                     // [rows, D]
+  NormWeight norm = NormWeight::kZeroCentred;
 };
 
 // How one row's next token is drawn. Counter-based: (seed, position) decides, no state is kept.
@@ -153,10 +155,10 @@ struct Sampling {
   int32_t seen_count = 0;
 };
 
-// logits <- head RMSNorm(x; 1 + norm_weight) for the chosen rows, and a token drawn from each.
+// logits <- head RMSNorm(x; norm_weight) for the chosen rows, and a token drawn from each.
 struct LogitsSampleArgs {
   const StepTable* step = nullptr;
-  const float* norm_weight = nullptr;  // [D], zero-centred
+  const float* norm_weight = nullptr;  // [D]
   float epsilon = 0;
   const PackedMatrix* head = nullptr;  // [vocab rows, D]
   int32_t vocab = 0;                   // ids at and above are padding and never drawn
@@ -167,6 +169,7 @@ struct LogitsSampleArgs {
   float* logits = nullptr;             // [count, vocab]
   int32_t* token = nullptr;            // [count]
   float* log_probability = nullptr;    // [count]  of the drawn token at temperature 1; may be null
+  NormWeight norm = NormWeight::kZeroCentred;
 };
 
 // The router's pooling weights of one layer, y = W x per key head.

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/shape.h"
+
 namespace mneme::kernels::cpu {
 
 // 1 / sqrt(mean x^2 + epsilon)
@@ -14,5 +16,9 @@ void NormZeroCentred(const float* x, const float* weight, int64_t size, float ep
 
 // out <- x InverseRms(x) weight: the plain weight of a linear layer's output norm.
 void NormPlain(const float* x, const float* weight, int64_t size, float epsilon, float* out);
+
+// One or the other.
+void Norm(NormWeight norm, const float* x, const float* weight, int64_t size, float epsilon,
+          float* out);
 
 }  // namespace mneme::kernels::cpu

@@ -1,4 +1,5 @@
-// Sizes of a layer that its ops share, and the two forms in which a row can be computed.
+// Sizes of a layer that its ops share, the two forms in which a row can be computed, and the two in
+// which the weight of a norm is stored.
 //
 // Letters as in docs/glossary.md: D model width, G key heads, H value heads, K and V their widths,
 // T tokens of a chunk, P representatives of a chunk, M chunks a query may read.
@@ -15,6 +16,12 @@ namespace mneme::kernels {
 enum class RowForm : uint8_t {
   kDecode,  // a generated token: own row kernel, one row a session
   kPrefill  // a prompt token: pieces of at most kPieceTokens rows, padded to kPieceTokens
+};
+
+// What the norms before a layer, an MLP and the head are multiplied with.
+enum class NormWeight : uint8_t {
+  kZeroCentred,  // 1 + norm_weight, as Qwen3.5 stores it
+  kPlain         // norm_weight
 };
 
 // Rows of one piece. A piece is the longest run of prompt tokens of one turn within one cell of the

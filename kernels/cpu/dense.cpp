@@ -15,11 +15,11 @@ constexpr int64_t kTaskRows = 2;
 
 }  // namespace
 
-void NormRows(const float* x, const float* weight, int64_t rows, int64_t size, float epsilon,
-              float* out, Stream& stream) {
-  AsCpu(stream).pool().Run((rows + kTaskRows - 1) / kTaskRows, [&](int64_t task, int) {
-    for (int64_t row = task * kTaskRows; row < std::min(rows, (task + 1) * kTaskRows); ++row)
-      NormZeroCentred(x + row * size, weight, size, epsilon, out + row * size);
+void NormRows(const NormRowsArgs& args, Stream& stream) {
+  AsCpu(stream).pool().Run((args.rows + kTaskRows - 1) / kTaskRows, [&](int64_t task, int) {
+    for (int64_t row = task * kTaskRows; row < std::min(args.rows, (task + 1) * kTaskRows); ++row)
+      Norm(args.norm, args.x + row * args.size, args.weight, args.size, args.epsilon,
+           args.out + row * args.size);
   });
 }
 
@@ -28,7 +28,7 @@ Status ProjectIn(const ProjectInArgs& args, Stream& stream) {
   const int64_t rows = args.step->rows;
   const int64_t width = args.weight->cols();
   float* normed = AsCpu(stream).shared(static_cast<size_t>(rows * width));
-  NormRows(args.x, args.norm_weight, rows, width, args.epsilon, normed, stream);
+  NormRows({args.x, args.norm_weight, rows, width, args.epsilon, args.norm, normed}, stream);
   MatrixProduct product;
   product.weight = args.weight;
   product.x = normed;
@@ -61,7 +61,7 @@ Status Mlp(const MlpArgs& args, Stream& stream) {
   const int64_t inner = args.down->cols();     // F
   float* normed = AsCpu(stream).shared(static_cast<size_t>(rows * (width + 2 * inner)));
   float* gate_up = normed + rows * width;  // [rows, 2 F]
-  NormRows(args.x, args.norm_weight, rows, width, args.epsilon, normed, stream);
+  NormRows({args.x, args.norm_weight, rows, width, args.epsilon, args.norm, normed}, stream);
 
   MatrixProduct in;
   in.weight = args.gate_up;

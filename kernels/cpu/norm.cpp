@@ -27,4 +27,13 @@ void NormPlain(const float* x, const float* weight, int64_t size, float epsilon,
   for (int64_t i = 0; i < size; ++i) out[i] = x[i] * scale * weight[i];
 }
 
+void Norm(NormWeight norm, const float* x, const float* weight, int64_t size, float epsilon,
+          float* out) {
+  if (norm == NormWeight::kPlain) {
+    NormPlain(x, weight, size, epsilon, out);
+  } else {
+    NormZeroCentred(x, weight, size, epsilon, out);
+  }
+}
+
 }  // namespace mneme::kernels::cpu

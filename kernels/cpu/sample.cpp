@@ -183,8 +183,8 @@ Status LogitsSample(const LogitsSampleArgs& args, Stream& stream) {
   const int64_t width = args.head->cols();
   float* normed = cpu.shared(static_cast<size_t>(args.count * width));
   cpu.pool().Run(args.count, [&](int64_t i, int) {
-    NormZeroCentred(args.x + args.rows[i] * width, args.norm_weight, width, args.epsilon,
-                    normed + i * width);
+    Norm(args.norm, args.x + args.rows[i] * width, args.norm_weight, width, args.epsilon,
+         normed + i * width);
   });
   MatrixProduct product;
   product.weight = args.head;

@@ -70,8 +70,9 @@ class DenseTest : public ::testing::TestWithParam<Sizes> {
     const auto rows = static_cast<int64_t>(x.size()) / width_;
     const StepTable step = StepOf(form, rows);
     std::vector<float> out(static_cast<size_t>(rows * inner_));
-    EXPECT_TRUE(
-        ProjectIn({&step, norm_.data(), kEpsilon, packed_in_.get(), x.data(), out.data()}, stream));
+    EXPECT_TRUE(ProjectIn(
+        {&step, norm_.data(), kEpsilon, packed_in_.get(), x.data(), out.data(), norm_weight_},
+        stream));
     return out;
   }
   std::vector<float> ProjectedOut(RowForm form, const std::vector<float>& in, CpuStream& stream) {
@@ -83,10 +84,21 @@ class DenseTest : public ::testing::TestWithParam<Sizes> {
   }
   std::vector<float> AfterMlp(RowForm form, std::vector<float> x, CpuStream& stream) {
     const StepTable step = StepOf(form, static_cast<int64_t>(x.size()) / width_);
-    EXPECT_TRUE(
-        Mlp({&step, norm_.data(), kEpsilon, packed_gate_up_.get(), packed_out_.get(), x.data()},
-            stream));
+    EXPECT_TRUE(Mlp({&step, norm_.data(), kEpsilon, packed_gate_up_.get(), packed_out_.get(),
+                     x.data(), norm_weight_},
+                    stream));
     return x;
+  }
+
+  // The MLP's definition, from its input after the norm.
+  support::Doubles MlpOf(const std::vector<float>& x, const support::Doubles& normed) const {
+    const auto rows = static_cast<int64_t>(x.size()) / width_;
+    auto inner = support::MatrixProductOf(normed, in_.floats(), rows, inner_, width_);
+    const auto up = support::MatrixProductOf(normed, up_.floats(), rows, inner_, width_);
+    for (size_t i = 0; i < inner.size(); ++i) inner[i] = support::SiluOf(inner[i]) * up[i];
+    auto expected = support::MatrixProductOf(inner, out_.floats(), rows, width_, inner_);
+    for (size_t i = 0; i < x.size(); ++i) expected[i] += static_cast<double>(x[i]);
+    return expected;
   }
 
   using Op = std::function<std::vector<float>(RowForm, std::vector<float>, CpuStream&)>;
@@ -119,6 +131,7 @@ class DenseTest : public ::testing::TestWithParam<Sizes> {
   StoredMatrix out_;
   StoredMatrix up_;
   std::vector<float> norm_;
+  NormWeight norm_weight_ = NormWeight::kZeroCentred;
   std::unique_ptr<PackedMatrix> packed_in_;
   std::unique_ptr<PackedMatrix> packed_out_;
   std::unique_ptr<PackedMatrix> packed_gate_up_;
@@ -135,6 +148,15 @@ TEST_P(DenseTest, ProjectInEqualsTheDefinition) {
   }
 }
 
+TEST_P(DenseTest, APlainNormWeightIsTakenAsItIs) {
+  norm_weight_ = NormWeight::kPlain;
+  const std::vector<float> x = RandomFloats(8).Many(3 * width_);
+  const auto normed = support::PlainNormOf(support::ToDoubles(x), norm_, kEpsilon);
+  ExpectNear(ProjectedIn(RowForm::kDecode, x, two_),
+             support::MatrixProductOf(normed, in_.floats(), 3, inner_, width_), kTolerance);
+  ExpectNear(AfterMlp(RowForm::kDecode, x, two_), MlpOf(x, normed), kTolerance);
+}
+
 TEST_P(DenseTest, ProjectOutAddsToTheResidual) {
   for (const auto& [form, rows] : {std::pair{RowForm::kDecode, 3}, {RowForm::kPrefill, 64}}) {
     const std::vector<float> in = RandomFloats(6).Many(rows * inner_);
@@ -149,12 +171,7 @@ TEST_P(DenseTest, MlpEqualsTheDefinition) {
   for (const auto& [form, rows] : {std::pair{RowForm::kDecode, 3}, {RowForm::kPrefill, 64}}) {
     const std::vector<float> x = RandomFloats(7).Many(rows * width_);
     const auto normed = support::ZeroCentredNormOf(support::ToDoubles(x), norm_, kEpsilon);
-    auto inner = support::MatrixProductOf(normed, in_.floats(), rows, inner_, width_);
-    const auto up = support::MatrixProductOf(normed, up_.floats(), rows, inner_, width_);
-    for (size_t i = 0; i < inner.size(); ++i) inner[i] = support::SiluOf(inner[i]) * up[i];
-    auto expected = support::MatrixProductOf(inner, out_.floats(), rows, width_, inner_);
-    for (size_t i = 0; i < x.size(); ++i) expected[i] += static_cast<double>(x[i]);
-    ExpectNear(AfterMlp(form, x, two_), expected, kTolerance);
+    ExpectNear(AfterMlp(form, x, two_), MlpOf(x, normed), kTolerance);
   }
 }
 

@@ -212,6 +212,18 @@ class LogitsSampleTest : public ::testing::Test {
     return status.error().message();
   }
 
+  // The logits and the largest tokens of the chosen rows.
+  void ExpectHeadOf(const support::Doubles& normed) {
+    const auto all = support::MatrixProductOf(normed, head_.floats(), 64, 128, 33);
+    support::Doubles expected;
+    for (size_t i = 0; i < 3; ++i) {
+      const auto from = all.begin() + rows_[i] * 128;
+      expected.insert(expected.end(), from, from + kVocab);
+      EXPECT_EQ(token_[i], std::max_element(from, from + kVocab) - from);
+    }
+    support::ExpectNear(logits_, expected, 1e-4);
+  }
+
   static constexpr int32_t kVocab = 101;
   support::StoredMatrix head_;
   std::unique_ptr<PackedMatrix> packed_;
@@ -229,15 +241,13 @@ class LogitsSampleTest : public ::testing::Test {
 
 TEST_F(LogitsSampleTest, EqualsNormHeadAndTheLargest) {
   ASSERT_TRUE(LogitsSample(args_, stream_));
-  const auto normed = support::ZeroCentredNormOf(support::ToDoubles(x_), norm_, 1e-6);
-  const auto all = support::MatrixProductOf(normed, head_.floats(), 64, 128, 33);
-  support::Doubles expected;
-  for (size_t i = 0; i < 3; ++i) {
-    const auto from = all.begin() + rows_[i] * 128;
-    expected.insert(expected.end(), from, from + kVocab);
-    EXPECT_EQ(token_[i], std::max_element(from, from + kVocab) - from);
-  }
-  support::ExpectNear(logits_, expected, 1e-4);
+  ExpectHeadOf(support::ZeroCentredNormOf(support::ToDoubles(x_), norm_, 1e-6));
+}
+
+TEST_F(LogitsSampleTest, APlainNormWeightIsTakenAsItIs) {
+  args_.norm = NormWeight::kPlain;
+  ASSERT_TRUE(LogitsSample(args_, stream_));
+  ExpectHeadOf(support::PlainNormOf(support::ToDoubles(x_), norm_, 1e-6));
 }
 
 TEST_F(LogitsSampleTest, BitsDependOnTheRowAloneAndOnNoForm) {

@@ -29,9 +29,9 @@ inline Doubles MatrixProductOf(const Doubles& x, const std::vector<float>& w, in
   return out;
 }
 
-// x / sqrt(mean x^2 + epsilon) (1 + weight), row by row
-inline Doubles ZeroCentredNormOf(const Doubles& x, const std::vector<float>& weight,
-                                 double epsilon) {
+// x / sqrt(mean x^2 + epsilon) (offset + weight), row by row
+inline Doubles OffsetNormOf(const Doubles& x, const std::vector<float>& weight, double epsilon,
+                            double offset) {
   Doubles out(x.size());
   const size_t size = weight.size();
   for (size_t row = 0; row < x.size(); row += size) {
@@ -39,9 +39,17 @@ inline Doubles ZeroCentredNormOf(const Doubles& x, const std::vector<float>& wei
     for (size_t i = 0; i < size; ++i) squares += x[row + i] * x[row + i];
     const double scale = 1.0 / std::sqrt(squares / static_cast<double>(size) + epsilon);
     for (size_t i = 0; i < size; ++i)
-      out[row + i] = x[row + i] * scale * (1.0 + static_cast<double>(weight[i]));
+      out[row + i] = x[row + i] * scale * (offset + static_cast<double>(weight[i]));
   }
   return out;
+}
+
+inline Doubles ZeroCentredNormOf(const Doubles& x, const std::vector<float>& weight,
+                                 double epsilon) {
+  return OffsetNormOf(x, weight, epsilon, 1.0);
+}
+inline Doubles PlainNormOf(const Doubles& x, const std::vector<float>& weight, double epsilon) {
+  return OffsetNormOf(x, weight, epsilon, 0.0);
 }
 
 inline double SigmoidOf(double x) { return 1.0 / (1.0 + std::exp(-x)); }
