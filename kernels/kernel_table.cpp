@@ -1,6 +1,7 @@
 #include "kernels/kernel_table.h"
 
 #include "kernels/attention.h"
+#include "kernels/block_mix.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/dense.h"
 #include "kernels/embed.h"
@@ -32,6 +33,8 @@ KernelTable MakeCpuKernels() {
   table.route = cpu::Route;
   table.gdn_read = cpu::GdnRead;
   table.attention = cpu::Attention;
+  table.block_read = cpu::BlockRead;
+  table.block_prefix = cpu::BlockPrefix;
   table.project_out = cpu::ProjectOut;
   table.mlp = cpu::Mlp;
   table.logits_sample = cpu::LogitsSample;

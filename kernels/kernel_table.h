@@ -231,6 +231,35 @@ struct FoldPagesArgs {
   std::span<float* const> state;  // [paged layers] of [H, K, V], in and out
 };
 
+// One session's memory of one MHLA layer in a step (block_mix.h).
+struct BlockState {
+  float* open = nullptr;          // C [H, K, V], in and out
+  const float* prefix = nullptr;  // P [H, K, V]; null in the first block
+  float own_weight = 0;           // m[i,i] of the open block
+};
+
+// relu and rotation of q and k, q scaled by K^-1/2; the row's keys and values into the open block
+// and what it reads, then the gated norm (models.md 1.1 to 1.3):
+//   out <- RMSNorm(o; norm_weight) SiLU(g)
+// A prefill step has one piece, whose tokens lie in one block.
+struct BlockReadArgs {
+  const StepTable* step = nullptr;  // sessions are not read
+  BlockShape shape;
+  const float* projected = nullptr;    // [rows, projected width]
+  const BlockState* states = nullptr;  // [session_count]
+  const float* norm_weight = nullptr;  // [V], plain
+  float epsilon = 0;
+  float* out = nullptr;  // [rows, H V]
+};
+
+// prefix <- sum_j weight_j S_j, for one layer.
+struct BlockPrefixArgs {
+  BlockShape shape;
+  std::span<const float* const> sums;  // [count] of [H, K, V]
+  std::span<const float> weights;      // [count]
+  float* prefix = nullptr;             // [H, K, V]
+};
+
 struct KernelTable {
   const char* name = "";  // "cpu", "cuda"
 
@@ -248,6 +277,8 @@ struct KernelTable {
   Status (*route)(const RouteArgs&, Stream&) = nullptr;
   Status (*gdn_read)(const GdnReadArgs&, Stream&) = nullptr;
   Status (*attention)(const AttentionArgs&, Stream&) = nullptr;
+  Status (*block_read)(const BlockReadArgs&, Stream&) = nullptr;
+  Status (*block_prefix)(const BlockPrefixArgs&, Stream&) = nullptr;
   Status (*project_out)(const ProjectOutArgs&, Stream&) = nullptr;
   Status (*mlp)(const MlpArgs&, Stream&) = nullptr;
   Status (*logits_sample)(const LogitsSampleArgs&, Stream&) = nullptr;

@@ -66,4 +66,18 @@ struct AttentionShape {
   int projected_width() const { return 2 * query_heads * head_dim + 2 * kv_heads * head_dim; }
 };
 
+// A layer of MHLA's language model.
+struct BlockShape {
+  int heads = 0;      // H
+  int key_dim = 0;    // K, even: all of it turns with the position
+  int value_dim = 0;  // V
+  double rope_theta = 0;
+
+  int key_width() const { return heads * key_dim; }
+  int value_width() const { return heads * value_dim; }
+  // Columns of the layer's input projection: q, k, v and the output gate g, head after head.
+  int projected_width() const { return 2 * key_width() + 2 * value_width(); }
+  int64_t sum_numbers() const { return int64_t{heads} * key_dim * value_dim; }  // of a block's sum
+};
+
 }  // namespace mneme::kernels
