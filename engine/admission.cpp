@@ -62,14 +62,15 @@ bool Admission::Advance() {
 }
 
 bool Admission::ParkBeyondIdleTokens() {
-  std::vector<Session*> idle;
   int tokens = 0;
   for (const auto& [id, session] : parts_.sessions.all()) {
-    if (session->phase != Phase::kIdle || session->memory->open_tokens() == 0) continue;
-    tokens += session->memory->open_tokens();
-    if (CanPark(*session)) idle.push_back(session.get());
+    if (session->phase == Phase::kIdle) tokens += session->memory->open_tokens();
   }
   if (tokens <= parts_.options.idle_tokens_max) return false;
+  std::vector<Session*> idle;
+  for (const auto& [id, session] : parts_.sessions.all()) {
+    if (CanPark(*session) && session->memory->open_tokens() > 0) idle.push_back(session.get());
+  }
   std::sort(idle.begin(), idle.end(),
             [](const Session* one, const Session* other) { return one->used_at < other->used_at; });
   bool did = false;
