@@ -88,32 +88,40 @@ TEST_F(InputEncoderTest, GivesWhatTheEngineWouldInTheOrderOfTheOrders) {
   EXPECT_EQ(delivered[2].input->messages.size(), 1u);
 }
 
+// A busy machine can hold any thread up once; an engine that encodes by itself is held up each
+// time.
 TEST_F(InputEncoderTest, AMegabyteOfTextDelaysNobodysTokens) {
-  engine_.Open("reader");
+  constexpr int kTries = 3;
   engine_.Open("writer");
-  const auto began = SteadyClock::now();
-  ASSERT_TRUE(engine_.tokenizer().Encode(text_, model::SpecialTokens::kAsText));
-  const double encode_ms = MsSince(began);
+  bool undelayed = false;
+  for (int tried = 0; tried < kTries && !undelayed; ++tried) {
+    const std::string reader = "reader" + std::to_string(tried);
+    engine_.Open(reader);
+    const auto began = SteadyClock::now();
+    ASSERT_TRUE(engine_.tokenizer().Encode(text_, model::SpecialTokens::kAsText));
+    const double encode_ms = MsSince(began);
 
-  Asked append;
-  std::vector<double> gaps;
-  while (append.call == nullptr || !append.call->finished()) {
-    Asked answer = engine_.Submit(GenerateOf("writer", {11}, 400));
-    SteadyClock::time_point last;
-    for (size_t token = 1; answer.WaitForTokens(token); ++token) {
-      if (append.call == nullptr) append = engine_.Submit(TextOf("reader", text_));
-      if (token > 1) gaps.push_back(MsSince(last));
-      last = SteadyClock::now();
-      if (append.call->finished()) answer.call->Cancel();
+    Asked append;
+    std::vector<double> gaps;
+    while (append.call == nullptr || !append.call->finished()) {
+      Asked answer = engine_.Submit(GenerateOf("writer", {11}, 400));
+      SteadyClock::time_point last;
+      for (size_t token = 1; answer.WaitForTokens(token); ++token) {
+        if (append.call == nullptr) append = engine_.Submit(TextOf(reader, text_));
+        if (token > 1) gaps.push_back(MsSince(last));
+        last = SteadyClock::now();
+        if (append.call->finished()) answer.call->Cancel();
+      }
     }
+    ASSERT_FALSE(append.Wait().failed());
+    ASSERT_FALSE(gaps.empty());
+    const double longest_ms = *std::max_element(gaps.begin(), gaps.end());
+    printf("encoded in %.0f ms; %zu tokens meanwhile, %.1f ms apart at the most\n", encode_ms,
+           gaps.size(), longest_ms);
+    RecordProperty("longest_gap_ms", std::to_string(longest_ms));
+    undelayed = longest_ms < encode_ms / 2 && gaps.size() > 10;
   }
-  ASSERT_FALSE(append.Wait().failed());
-  const double longest_ms = *std::max_element(gaps.begin(), gaps.end());
-  printf("encoded in %.0f ms; %zu tokens meanwhile, %.1f ms apart at the most\n", encode_ms,
-         gaps.size(), longest_ms);
-  RecordProperty("longest_gap_ms", std::to_string(longest_ms));
-  EXPECT_LT(longest_ms, encode_ms / 2);
-  EXPECT_GT(gaps.size(), 10u);
+  EXPECT_TRUE(undelayed) << "in none of " << kTries << " tries";
 }
 
 TEST_F(InputEncoderTest, AWriteThatIsBeingEncodedIsBusyAndCanBeCutOff) {

@@ -384,7 +384,9 @@ TEST_P(StepScheduleTest, TheLogAloneDecidesEveryBit) {
     EXPECT_TRUE(found.stored == expected.stored);
   }
   if (groups > 0) {
-    EXPECT_GT(reads, 10) << "groups were dropped and came back";
+    // Static mixing reads only what its folded states were made from.
+    EXPECT_GT(reads, GetParam().reader == std::string_view("mhla") ? 10 : 100)
+        << "groups were dropped and came back";
   }
 }
 
