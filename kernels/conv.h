@@ -4,6 +4,8 @@
 //   x_c = SiLU(sum_{j=0..3} weight[c, j] raw_{t-3+j, c})        zeros before the session's start
 //   q, k = x / sqrt(|x|^2 + 1e-6);  beta = sigmoid(b);  g = -decay_rate softplus(a + dt_bias)
 //
+// A layer without a convolution (conv_taps 0) has x_c = SiLU(raw_{t, c}).
+//
 // g is held at or above kLogDecayMin, so that differences of its sums are never inf - inf.
 #pragma once
 
@@ -18,8 +20,9 @@ struct ConvTokenArgs {
   LinearShape shape;
   // Rows of the projection of the last kConvTaps tokens, oldest first; only the first conv width
   // columns are read, of the last one all. A row before the session's start points to zeros.
+  // Without a convolution only the last is read.
   const float* raw[kConvTaps] = {};
-  const float* conv_weight = nullptr;  // [conv width, kConvTaps]
+  const float* conv_weight = nullptr;  // [conv width, kConvTaps]; not read without a convolution
   const float* decay_rate = nullptr;   // [H]
   const float* dt_bias = nullptr;      // [H]
   float* q = nullptr;                  // [G, K]

@@ -25,6 +25,9 @@ Status CheckShape(std::string_view op, const LinearShape& shape) {
   MNEME_TRY(CheckAtMost(op, "value dim", shape.value_dim, kHeadDimMax));
   MNEME_TRY(CheckAtMost(op, "conv width", shape.conv_width(), kConvWidthMax));
   MNEME_TRY(CheckAtMost(op, "chunk tokens", shape.chunk_tokens, kChunkTokensMax));
+  if (shape.conv_taps != 0 && shape.conv_taps != kConvTaps)
+    return Fail(ErrorCode::kInvalidArgument, "{}: {} conv taps, expected {} or 0", op,
+                shape.conv_taps, kConvTaps);
   if (shape.value_heads % shape.key_heads != 0)
     return Fail(ErrorCode::kInvalidArgument, "{}: {} value heads on {} key heads", op,
                 shape.value_heads, shape.key_heads);
@@ -88,14 +91,13 @@ Status CheckStep(std::string_view op, const StepTable* step, const LinearShape& 
 }
 
 // Every session's open rows of a layer.
-Status CheckOpen(std::string_view op, const StepTable& step, int layer) {
+Status CheckOpen(std::string_view op, const StepTable& step, const LinearShape& shape, int layer) {
   if (layer < 0) return Fail(ErrorCode::kInvalidArgument, "{}: linear layer {}", op, layer);
   for (int32_t i = 0; i < step.session_count; ++i) {
     MNEME_TRY(RequirePointers(op, {{"open", step.sessions[i].open}}));
     const OpenRows& open = step.sessions[i].open[layer];
-    MNEME_TRY(RequirePointers(
-        op,
-        {{"open k", open.k}, {"open u", open.u}, {"open c", open.c}, {"open conv", open.conv}}));
+    MNEME_TRY(RequirePointers(op, {{"open k", open.k}, {"open u", open.u}, {"open c", open.c}}));
+    if (shape.conv_taps != 0) MNEME_TRY(RequirePointers(op, {{"open conv", open.conv}}));
   }
   return {};
 }
@@ -136,14 +138,15 @@ Status Validate(const GdnPrepareArgs& args) {
   constexpr std::string_view kOp = "gdn_prepare";
   MNEME_TRY(CheckStep(kOp, args.step, args.shape));
   if (args.step->rows == 0) return {};
-  MNEME_TRY(CheckOpen(kOp, *args.step, args.linear_layer));
+  MNEME_TRY(CheckOpen(kOp, *args.step, args.shape, args.linear_layer));
   for (int32_t i = 0; i < args.step->session_count; ++i) {
     if ((args.step->sessions[i].conv_read & ~1) != 0)
       return Fail(ErrorCode::kInvalidArgument, "{}: conv_read is {}", kOp,
                   args.step->sessions[i].conv_read);
   }
+  if (args.shape.conv_taps != 0)
+    MNEME_TRY(RequirePointers(kOp, {{"conv_weight", args.conv_weight}}));
   return RequirePointers(kOp, {{"projected", args.projected},
-                               {"conv_weight", args.conv_weight},
                                {"decay_rate", args.decay_rate},
                                {"dt_bias", args.dt_bias},
                                {"q", args.q},
@@ -180,7 +183,7 @@ Status Validate(const GdnReadArgs& args) {
   MNEME_TRY(CheckStep(kOp, args.step, args.shape));
   MNEME_TRY(CheckDense(kOp, args.shape));
   if (args.step->rows == 0) return {};
-  MNEME_TRY(CheckOpen(kOp, *args.step, args.linear_layer));
+  MNEME_TRY(CheckOpen(kOp, *args.step, args.shape, args.linear_layer));
   if (args.list.chunk != nullptr) {
     MNEME_TRY(CheckList(kOp, args.list, args.shape));
     for (int32_t i = 0; i < args.step->session_count; ++i) {

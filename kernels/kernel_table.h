@@ -60,7 +60,7 @@ struct GdnPrepareArgs {
   LinearShape shape;
   int linear_layer = 0;                // index among the linear layers
   const float* projected = nullptr;    // [rows, projected width]
-  const float* conv_weight = nullptr;  // [conv width, kConvTaps]
+  const float* conv_weight = nullptr;  // [conv width, kConvTaps]; null without a convolution
   const float* decay_rate = nullptr;   // [H]  exp(A_log)
   const float* dt_bias = nullptr;      // [H]
   float* q = nullptr;                  // [rows, G, K]

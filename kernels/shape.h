@@ -28,6 +28,9 @@ enum class NormWeight : uint8_t {
 // chunk's 64-token grid.
 inline constexpr int kPieceTokens = 64;
 
+// Taps of the short convolution; the last is the current token.
+inline constexpr int kConvTaps = 4;
+
 // A linear layer; Gated DeltaNet, while the transition is dense.
 struct LinearShape {
   int hidden = 0;         // D
@@ -39,6 +42,7 @@ struct LinearShape {
   int window_tokens = 0;  // tokens pooled into one representative; P = T / window_tokens
   int pages_max = 0;      // M, chunks read per query and key head
   TransitionKind transition = TransitionKind::kDense;  // of a chunk
+  int conv_taps = kConvTaps;  // of the convolution on q, k, v: kConvTaps, or 0 for none
 
   int key_width() const { return key_heads * key_dim; }        // all key heads
   int value_width() const { return value_heads * value_dim; }  // all value heads
@@ -48,9 +52,6 @@ struct LinearShape {
   int heads_per_group() const { return value_heads / key_heads; }
   int representatives() const { return chunk_tokens / window_tokens; }  // P
 };
-
-// Taps of the short convolution; the last is the current token.
-inline constexpr int kConvTaps = 4;
 
 // A gated full-attention layer.
 struct AttentionShape {

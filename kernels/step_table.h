@@ -30,7 +30,7 @@ struct OpenRows {
   float* route_key = nullptr;
   // Pre-convolution columns of the last 3 tokens, oldest first: [2, kConvTaps-1, conv width]. A
   // step reads half `conv_read` of SessionView and writes the other; the halves swap when it is
-  // committed.
+  // committed. Not touched where the shape has no convolution.
   float* conv = nullptr;
 };
 

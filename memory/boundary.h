@@ -4,6 +4,8 @@
 // Bytes (docs/formats.md, little endian f32):
 //   boundary := conv{linear layers} hidden folded{linear layers or none}
 //   conv     := [kConvTaps - 1, conv width]   hidden := [D]   folded := [H, K, V]
+//
+// conv is empty in a model without convolutions.
 #pragma once
 
 #include <cstddef>

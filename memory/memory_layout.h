@@ -71,8 +71,9 @@ struct MemoryLayout {
            static_cast<size_t>(attention.chunk_tokens) * static_cast<size_t>(attention.head_dim) *
            kernels::BytesOf(page_dtype);
   }
-  // Floats of one linear layer's convolution tail: [kConvTaps - 1, conv width].
+  // Floats of one linear layer's convolution tail: [kConvTaps - 1, conv width]; 0 without one.
   size_t conv_tail_floats() const {
+    if (linear.conv_taps == 0) return 0;
     return static_cast<size_t>(kernels::kConvTaps - 1) * static_cast<size_t>(linear.conv_width());
   }
   // Floats of one linear layer's folded state: [H, K, V].

@@ -29,6 +29,15 @@ std::vector<float> ToF32(const TensorView& tensor) {
   return values;
 }
 
+// A norm's weight as the kernels want it, less 1.
+std::vector<float> NormWeight(const TensorView& tensor, const ModelConfig& config) {
+  std::vector<float> weight = ToF32(tensor);
+  if (config.plain_norms) {
+    for (float& each : weight) each -= 1.0f;
+  }
+  return weight;
+}
+
 // Index of `linear` in one of the layout's lists, or -1.
 int IndexIn(const std::vector<int>& layers, int linear) {
   const auto found = std::find(layers.begin(), layers.end(), linear);
@@ -48,11 +57,11 @@ Result<LinearLayer> MakeLinear(const LinearWeights& weights, const LayerHistory&
                                const memory::MemoryLayout& layout, int linear,
                                const kernels::KernelTable& kernels) {
   LinearLayer layer;
-  const TensorView rows[] = {weights.project_qkv, weights.project_z, weights.project_b,
-                             weights.project_a};
+  std::vector<TensorView> rows = weights.project_qkv;
+  rows.insert(rows.end(), {weights.project_z, weights.project_b, weights.project_a});
   MNEME_TRY(Pack(rows, kernels, layer.project_in));
   MNEME_TRY(Pack({&weights.project_out, 1}, kernels, layer.project_out));
-  layer.conv = ToF32(weights.conv);
+  if (weights.conv.elements() > 0) layer.conv = ToF32(weights.conv);
   layer.decay_rate = ToF32(weights.decay_log);
   for (float& rate : layer.decay_rate) rate = std::exp(rate);
   layer.dt_bias = ToF32(weights.dt_bias);
@@ -83,12 +92,12 @@ Result<AttentionLayer> MakeAttention(const AttentionWeights& weights, int attent
   return layer;
 }
 
-Result<DecoderLayer> MakeLayer(const LayerWeights& weights, const LayerHistory& history,
-                               const memory::MemoryLayout& layout, int linear, int attention,
-                               const kernels::KernelTable& kernels) {
+Result<DecoderLayer> MakeLayer(const ModelConfig& config, const LayerWeights& weights,
+                               const LayerHistory& history, const memory::MemoryLayout& layout,
+                               int linear, int attention, const kernels::KernelTable& kernels) {
   DecoderLayer layer;
-  layer.mixer_norm = ToF32(weights.input_norm);
-  layer.mlp_norm = ToF32(weights.mlp_norm);
+  layer.mixer_norm = NormWeight(weights.input_norm, config);
+  layer.mlp_norm = NormWeight(weights.mlp_norm, config);
   if (weights.kind == LayerKind::kLinear) {
     auto made = MakeLinear(weights.linear, history, layout, linear, kernels);
     MNEME_TRY(made);
@@ -120,14 +129,14 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Make(
   int attention = 0;
   for (int index = 0; index < config.layer_count(); ++index) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(index)];
-    auto made = MakeLayer(layer, router.layers()[static_cast<size_t>(index)], layout, linear,
-                          attention, kernels);
+    auto made = MakeLayer(config, layer, router.layers()[static_cast<size_t>(index)], layout,
+                          linear, attention, kernels);
     MNEME_TRY(made);
     ++(layer.kind == LayerKind::kLinear ? linear : attention);
     model->layers_.push_back(std::move(*made));
     if (progress) progress(index + 1, config.layer_count() + 1);
   }
-  model->final_norm_ = ToF32(weights.final_norm);
+  model->final_norm_ = NormWeight(weights.final_norm, config);
   MNEME_TRY(model->TakeHead(weights, kernels));
   if (progress) progress(config.layer_count() + 1, config.layer_count() + 1);
   model->TakeHistory(router);

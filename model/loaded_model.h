@@ -26,7 +26,7 @@ namespace mneme::model {
 struct LinearLayer {
   std::unique_ptr<kernels::PackedMatrix> project_in;   // [projected width, D]: q, k, v, z, b, a
   std::unique_ptr<kernels::PackedMatrix> project_out;  // [D, H V]
-  std::vector<float> conv;                             // [conv width, kConvTaps]
+  std::vector<float> conv;                             // [conv width, kConvTaps]; empty: none
   std::vector<float> decay_rate;                       // [H]  exp(A_log)
   std::vector<float> dt_bias;                          // [H]
   std::vector<float> norm;                             // [V]

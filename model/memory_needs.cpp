@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <vector>
 
 #include "base/bytes.h"
 #include "memory/chunk_value.h"
@@ -23,7 +24,7 @@ constexpr int kWorkspaceLogits = 16;  // rows that logits are kept for
 uint64_t U(int64_t value) { return static_cast<uint64_t>(value); }
 
 // One packed matrix made of these parts.
-uint64_t PackedBytes(std::initializer_list<const TensorView*> parts) {
+uint64_t PackedBytes(const std::vector<const TensorView*>& parts) {
   uint64_t elements = 0;
   bool all_bf16 = true;
   for (const TensorView* part : parts) {
@@ -48,8 +49,9 @@ uint64_t LayerBytes(const LayerWeights& layer) {
            PackedBytes({&own.project_out}) + VectorBytes({&own.q_norm, &own.k_norm});
   }
   const LinearWeights& own = layer.linear;
-  return bytes + PackedBytes({&own.project_qkv, &own.project_z, &own.project_b, &own.project_a}) +
-         PackedBytes({&own.project_out}) +
+  std::vector<const TensorView*> in = {&own.project_z, &own.project_b, &own.project_a};
+  for (const TensorView& part : own.project_qkv) in.push_back(&part);
+  return bytes + PackedBytes(in) + PackedBytes({&own.project_out}) +
          VectorBytes({&own.conv, &own.decay_log, &own.dt_bias, &own.norm});
 }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
 
+#include "model/config_fields.h"
+#include "model/hla_layout.h"
 #include "model/mapped_file.h"
 #include "model/strict_json.h"
 
@@ -16,84 +16,9 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::string_view kConfigName = "config.json";
 constexpr std::string_view kGenerationName = "generation_config.json";
 
-std::string Found(const json::value* value) {
-  if (value == nullptr) return "none";
-  return Shown(json::serialize(*value));
-}
-
-// The fields of a config: those of `text_config`, then those of the top.
-class Fields {
- public:
-  Fields(const json::object& top, const json::object& text) : top_(top), text_(text) {}
-
-  // Null where neither object has the field, or has null there.
-  const json::value* Find(std::string_view name) const {
-    for (const json::object* object : {&text_, &top_}) {
-      const json::value* value = object->if_contains(name);
-      if (value != nullptr && !value->is_null()) return value;
-    }
-    return nullptr;
-  }
-
-  struct Range {
-    int64_t low;
-    int64_t high;
-  };
-  Result<int> Integer(std::string_view name, Range range) const {
-    const json::value* value = Find(name);
-    const int64_t* integer = value == nullptr ? nullptr : value->if_int64();
-    if (integer == nullptr || *integer < range.low || *integer > range.high)
-      return Fail(integer == nullptr && value != nullptr ? ErrorCode::kCorruption
-                                                         : ErrorCode::kInvalidArgument,
-                  "{}: {}: expected an integer from {} to {}, found {}", kConfigName, name,
-                  range.low, range.high, Found(value));
-    return static_cast<int>(*integer);
-  }
-
-  // The field must be absent or equal to `wanted`, written as JSON.
-  Status Only(std::string_view name, std::string_view wanted) const {
-    const json::value* value = Find(name);
-    if (value == nullptr || json::serialize(*value) == wanted) return {};
-    return Fail(ErrorCode::kInvalidArgument,
-                "{}: {}: expected {}, found {}, which is not supported", kConfigName, name, wanted,
-                Found(value));
-  }
-
-  Status Absent(std::string_view name, std::string_view feature) const {
-    const json::value* value = Find(name);
-    if (value == nullptr) return {};
-    const int64_t* count = value->if_int64();
-    const bool* flag = value->if_bool();
-    if ((count != nullptr && *count == 0) || (flag != nullptr && !*flag)) return {};
-    return Fail(ErrorCode::kInvalidArgument, "{}: {}: expected none, found {}: {} not supported",
-                kConfigName, name, Found(value), feature);
-  }
-
- private:
-  const json::object& top_;
-  const json::object& text_;
-};
-
-Status ReadInto(int& field, const Fields& fields, std::string_view name, Fields::Range range) {
-  auto value = fields.Integer(name, range);
-  if (!value) return Fail(std::move(value).error());
-  field = *value;
-  return {};
-}
-
-Result<double> Number(const json::value* value, std::string_view name, double low, double high) {
-  double number = std::numeric_limits<double>::quiet_NaN();
-  if (value != nullptr && value->is_number()) number = value->to_number<double>();
-  if (!(number >= low && number <= high))
-    return Fail(ErrorCode::kInvalidArgument, "{}: {}: expected a number from {} to {}, found {}",
-                kConfigName, name, low, high, Found(value));
-  return number;
-}
-
-Status RefuseUnsupported(const Fields& fields) {
+Status RefuseUnsupported(const ConfigFields& fields) {
   MNEME_TRY(fields.Absent("num_experts", "mixtures of experts are"));
   MNEME_TRY(fields.Absent("num_local_experts", "mixtures of experts are"));
   MNEME_TRY(fields.Absent("moe_intermediate_size", "mixtures of experts are"));
@@ -108,27 +33,31 @@ Status RefuseUnsupported(const Fields& fields) {
   return {};
 }
 
-Status CheckModelType(const json::object& top, const json::object& text) {
+// Which layout the folder has; without a model_type it is Qwen3.5's, where nothing else fits.
+Result<ModelLayout> LayoutNamed(const json::object& top, const json::object& text) {
+  if (const json::value* type = top.if_contains("model_type");
+      type != nullptr && type->is_string() && type->get_string() == kHlaModelType)
+    return ModelLayout::kHla;
   for (const json::object* object : {&top, &text}) {
     const json::value* value = object->if_contains("model_type");
     if (value == nullptr) continue;
     const json::string* type = value->if_string();
     if (type == nullptr || (*type != "qwen3_5" && *type != "qwen3_5_text"))
       return Fail(ErrorCode::kInvalidArgument,
-                  "{}: model_type: expected qwen3_5 or qwen3_5_text, found {}", kConfigName,
-                  Found(value));
+                  "{}: model_type: expected qwen3_5, qwen3_5_text or {}, found {}", kConfigName,
+                  kHlaModelType, Found(value));
   }
-  return {};
+  return ModelLayout::kQwen35;
 }
 
-Status ReadLayers(ModelConfig& config, const Fields& fields) {
+Status ReadLayers(ModelConfig& config, const ConfigFields& fields) {
   int count = 0;
-  MNEME_TRY(ReadInto(count, fields, "num_hidden_layers", {1, kLayersMax}));
+  MNEME_TRY(fields.Integer(count, "num_hidden_layers", {1, kLayersMax}));
   const json::value* types = fields.Find("layer_types");
   if (types == nullptr) {
     int interval = 4;  // what the published sizes use, and transformers' default
     if (fields.Find("full_attention_interval") != nullptr)
-      MNEME_TRY(ReadInto(interval, fields, "full_attention_interval", {1, 1 << 20}));
+      MNEME_TRY(fields.Integer(interval, "full_attention_interval", {1, 1 << 20}));
     for (int layer = 0; layer < count; ++layer) {
       const bool attention = (layer + 1) % interval == 0;
       config.layers.push_back(attention ? LayerKind::kAttention : LayerKind::kLinear);
@@ -155,17 +84,11 @@ Status ReadLayers(ModelConfig& config, const Fields& fields) {
   return {};
 }
 
-Status CheckMultiple(std::string_view name, int value, std::string_view of_name, int of) {
-  if (value % of == 0) return {};
-  return Fail(ErrorCode::kInvalidArgument, "{}: {}: expected a multiple of {} ({}), found {}",
-              kConfigName, name, of_name, of, value);
-}
-
-Status ReadLinear(ModelConfig& config, const Fields& fields) {
-  MNEME_TRY(ReadInto(config.key_heads, fields, "linear_num_key_heads", {1, kHeadsMax}));
-  MNEME_TRY(ReadInto(config.value_heads, fields, "linear_num_value_heads", {1, kHeadsMax}));
-  MNEME_TRY(ReadInto(config.key_dim, fields, "linear_key_head_dim", {1, kHeadDimMax}));
-  MNEME_TRY(ReadInto(config.value_dim, fields, "linear_value_head_dim", {1, kHeadDimMax}));
+Status ReadLinear(ModelConfig& config, const ConfigFields& fields) {
+  MNEME_TRY(fields.Integer(config.key_heads, "linear_num_key_heads", {1, kHeadsMax}));
+  MNEME_TRY(fields.Integer(config.value_heads, "linear_num_value_heads", {1, kHeadsMax}));
+  MNEME_TRY(fields.Integer(config.key_dim, "linear_key_head_dim", {1, kHeadDimMax}));
+  MNEME_TRY(fields.Integer(config.value_dim, "linear_value_head_dim", {1, kHeadDimMax}));
   MNEME_TRY(CheckMultiple("linear_num_value_heads", config.value_heads, "linear_num_key_heads",
                           config.key_heads));
   if (config.value_heads / config.key_heads > kValueHeadsPerKeyHeadMax)
@@ -175,7 +98,7 @@ Status ReadLinear(ModelConfig& config, const Fields& fields) {
   return {};
 }
 
-Status ReadRope(ModelConfig& config, const Fields& fields) {
+Status ReadRope(ModelConfig& config, const ConfigFields& fields) {
   const json::object none;
   const json::object* rope = &none;
   for (const std::string_view name : {"rope_scaling", "rope_parameters"}) {
@@ -199,12 +122,12 @@ Status ReadRope(ModelConfig& config, const Fields& fields) {
     const json::value* value = rope->if_contains(name);
     return value != nullptr && !value->is_null() ? value : fields.Find(name);
   };
-  auto theta = Number(either("rope_theta"), "rope_theta", 1, 1e12);
+  auto theta = ConfigNumber(either("rope_theta"), "rope_theta", 1, 1e12);
   if (!theta) return Fail(std::move(theta).error());
   const json::value* factor_value = either("partial_rotary_factor");
   double factor = 0.25;  // what every published size uses, and transformers' default
   if (factor_value != nullptr) {
-    auto factor_read = Number(factor_value, "partial_rotary_factor", 0, 1);
+    auto factor_read = ConfigNumber(factor_value, "partial_rotary_factor", 0, 1);
     if (!factor_read) return Fail(std::move(factor_read).error());
     factor = *factor_read;
   }
@@ -219,13 +142,13 @@ Status ReadRope(ModelConfig& config, const Fields& fields) {
 }
 
 // Only where the model has such layers: an all-linear folder need not say anything of them.
-Status ReadAttention(ModelConfig& config, const Fields& fields) {
+Status ReadAttention(ModelConfig& config, const ConfigFields& fields) {
   if (config.attention_layers() == 0) return {};
-  MNEME_TRY(ReadInto(config.query_heads, fields, "num_attention_heads", {1, kHeadsMax}));
-  MNEME_TRY(ReadInto(config.kv_heads, fields, "num_key_value_heads", {1, kHeadsMax}));
+  MNEME_TRY(fields.Integer(config.query_heads, "num_attention_heads", {1, kHeadsMax}));
+  MNEME_TRY(fields.Integer(config.kv_heads, "num_key_value_heads", {1, kHeadsMax}));
   config.attention_dim = 256;  // transformers' default
   if (fields.Find("head_dim") != nullptr)
-    MNEME_TRY(ReadInto(config.attention_dim, fields, "head_dim", {1, kHeadDimMax}));
+    MNEME_TRY(fields.Integer(config.attention_dim, "head_dim", {1, kHeadDimMax}));
   MNEME_TRY(CheckMultiple("num_attention_heads", config.query_heads, "num_key_value_heads",
                           config.kv_heads));
   return ReadRope(config, fields);
@@ -273,20 +196,26 @@ Status AddEos(ModelConfig& config, const json::object& object, std::string_view 
 }
 
 Status ReadFields(ModelConfig& config, const json::object& top, const json::object& text) {
-  const Fields fields(top, text);
-  MNEME_TRY(CheckModelType(top, text));
+  const ConfigFields fields(top, text);
+  const auto layout = LayoutNamed(top, text);
+  MNEME_TRY(layout);
+  config.layout = *layout;
+  if (*layout == ModelLayout::kHla) {
+    MNEME_TRY(ReadHlaConfig(config, fields));
+    return AddEos(config, top, kConfigName);
+  }
   MNEME_TRY(RefuseUnsupported(fields));
-  MNEME_TRY(ReadInto(config.hidden, fields, "hidden_size", {1, kHiddenMax}));
-  MNEME_TRY(ReadInto(config.intermediate, fields, "intermediate_size", {1, kIntermediateMax}));
-  MNEME_TRY(ReadInto(config.vocab, fields, "vocab_size", {1, kVocabMax}));
+  MNEME_TRY(fields.Integer(config.hidden, "hidden_size", {1, kHiddenMax}));
+  MNEME_TRY(fields.Integer(config.intermediate, "intermediate_size", {1, kIntermediateMax}));
+  MNEME_TRY(fields.Integer(config.vocab, "vocab_size", {1, kVocabMax}));
   MNEME_TRY(ReadLayers(config, fields));
   if (config.linear_layers() == 0)
     return Fail(ErrorCode::kInvalidArgument,
                 "{}: layer_types: expected a linear_attention layer, found none", kConfigName);
   MNEME_TRY(ReadLinear(config, fields));
   MNEME_TRY(ReadAttention(config, fields));
-  MNEME_TRY(ReadInto(config.positions_max, fields, "max_position_embeddings", {1, kPositionsMax}));
-  auto epsilon = Number(fields.Find("rms_norm_eps"), "rms_norm_eps", 1e-12, 1e-1);
+  MNEME_TRY(fields.Integer(config.positions_max, "max_position_embeddings", {1, kPositionsMax}));
+  auto epsilon = ConfigNumber(fields.Find("rms_norm_eps"), "rms_norm_eps", 1e-12, 1e-1);
   if (!epsilon) return Fail(std::move(epsilon).error());
   config.epsilon = static_cast<float>(*epsilon);
   MNEME_TRY(ReadTied(config, top, text));
@@ -354,6 +283,7 @@ kernels::LinearShape ModelConfig::Linear(int chunk_tokens, int window_tokens, in
   shape.chunk_tokens = chunk_tokens;
   shape.window_tokens = window_tokens;
   shape.pages_max = pages_max;
+  shape.conv_taps = conv_taps;
   return shape;
 }
 

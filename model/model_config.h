@@ -1,10 +1,12 @@
-// ModelConfig: the sizes and switches of a dense Qwen3.5 text model, read from config.json once and
-// checked, so that nobody below asks again.
+// ModelConfig: the sizes and switches of a model, read from config.json once and checked, so that
+// nobody below asks again. `model_type` says in which layout the folder is: a dense Qwen3.5 text
+// model, or one that a file of its own reads (hla_layout.h).
 //
-// Accepts the file with or without `text_config` (fields of `text_config` win; what stands only at
-// the top counts too), and `layer_types` as a list or derived from full_attention_interval. What
-// this build does not compute is refused by name: mixtures of experts, rope scaling, quantised
-// weights, another activation, biases, another convolution width, attention without output gate.
+// Qwen3.5:  accepts the file with or without `text_config` (fields of `text_config` win; what
+// stands only at the top counts too), and `layer_types` as a list or derived from
+// full_attention_interval. What this build does not compute is refused by name: mixtures of
+// experts, rope scaling, quantised weights, another activation, biases, another convolution width,
+// attention without output gate.
 //
 // Errors:   kNotFound         no config.json in the folder
 //           kCorruption       not JSON, or a field of the wrong type
@@ -14,6 +16,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -36,16 +39,34 @@ inline constexpr size_t kEosIdsMax = 16;
 
 enum class LayerKind : uint8_t { kLinear, kAttention };
 
+// By whose names a folder's configuration and tensors go.
+enum class ModelLayout : uint8_t {
+  kQwen35,  // as Hugging Face writes a dense Qwen3.5
+  kHla      // the released HLA-1.3B and its plain twin, converted (hla_layout.h)
+};
+
+// What a layout's own router is read with, where the checkpoint brings one; what the metadata of
+// router.safetensors says elsewhere (router_weights.h).
+struct BuiltInRouter {
+  int window_tokens = 0;
+  int pages_max = 0;  // per key head
+  float theta = 0;    // gates below it are 0
+  float bias = 0;     // of every head's score
+};
+
 struct ModelConfig {
+  ModelLayout layout = ModelLayout::kQwen35;
   int hidden = 0;        // D
   int intermediate = 0;  // F, width of the MLP
   int vocab = 0;         // rows of the embedding; the last may be padding
   std::vector<LayerKind> layers;
 
-  int key_heads = 0;    // G
-  int value_heads = 0;  // H, a multiple of G
-  int key_dim = 0;      // K
-  int value_dim = 0;    // V
+  int key_heads = 0;                   // G
+  int value_heads = 0;                 // H, a multiple of G
+  int key_dim = 0;                     // K
+  int value_dim = 0;                   // V
+  int conv_taps = kernels::kConvTaps;  // 0: no convolution before q, k and v
+  std::optional<BuiltInRouter> router;
 
   int query_heads = 0;    // Hq, a multiple of kv_heads
   int kv_heads = 0;       // Hkv
@@ -53,9 +74,10 @@ struct ModelConfig {
   int rotary_dim = 0;     // its first dims that turn with the position, even
   double rope_theta = 0;
 
-  int positions_max = 0;  // max_position_embeddings
-  float epsilon = 0;      // of every RMSNorm
-  bool tied = false;      // the head is the embedding
+  int positions_max = 0;     // max_position_embeddings
+  float epsilon = 0;         // of every RMSNorm
+  bool plain_norms = false;  // weights of all norms are factors; else those of layers are minus 1
+  bool tied = false;         // the head is the embedding
   // The top and text_config contradict each other on that; whether lm_head.weight is there decides.
   bool tied_unsure = false;
   // Where generation ends: eos_token_id of config.json and generation_config.json, each id once, in

@@ -20,7 +20,7 @@ Result<ModelFolder> ModelFolder::Open(const std::filesystem::path& path) {
   auto weights = Weights::Load(folder.files_, folder.config_);
   MNEME_TRY(weights);
   folder.weights_ = std::move(*weights);
-  auto router = RouterWeights::Open(path, folder.config_);
+  auto router = RouterWeights::Open(path, folder.config_, folder.weights_);
   MNEME_TRY(router);
   folder.router_ = std::move(*router);
   return folder;

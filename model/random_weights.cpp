@@ -58,11 +58,11 @@ LinearWeights RandomWeights::Linear(const ModelConfig& config) {
   const int hidden = config.hidden;
   const float from_hidden = 1.0f / std::sqrt(static_cast<float>(hidden));
   LinearWeights linear;
-  linear.project_qkv = Random(config.conv_width(), hidden, from_hidden);
+  linear.project_qkv = {Random(config.conv_width(), hidden, from_hidden)};
   linear.project_z = Random(config.value_width(), hidden, from_hidden);
   linear.project_b = Random(config.value_heads, hidden, from_hidden);
   linear.project_a = Random(config.value_heads, hidden, from_hidden);
-  linear.conv = Random(config.conv_width(), kernels::kConvTaps, 0.5f);
+  if (config.conv_taps != 0) linear.conv = Random(config.conv_width(), kernels::kConvTaps, 0.5f);
   linear.decay_log = Filled(config.value_heads, 0.0f);
   linear.dt_bias = Filled(config.value_heads, kDecayBias);
   linear.norm = Filled(config.value_dim, 1.0f);

@@ -5,9 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "base/check.h"
 #include "model/router_metadata.h"
 #include "model/strict_json.h"
-#include "model/weights.h"
+#include "model/tensor_taker.h"
 
 namespace mneme::model {
 
@@ -121,6 +122,24 @@ class RouterReading {
     return RouterReading(*result.router_, config).Route(result);
   }
 
+  static void UseBuiltIn(RouterWeights& result, const ModelConfig& config, const Weights& weights) {
+    const BuiltInRouter& router = *config.router;
+    result.window_tokens_ = router.window_tokens;
+    result.pages_max_ = router.pages_max;
+    result.theta_ = router.theta;
+    result.bias_.assign(static_cast<size_t>(config.key_heads), router.bias);
+    for (size_t index = 0; index < result.layers_.size(); ++index) {
+      LayerHistory& layer = result.layers_[index];
+      if (!layer.linear) continue;
+      layer.route = weights.layers[index].route;
+      MNEME_CHECK(layer.route.has_value(), "layer {} has no router", index);
+      layer.route->bias = {.bytes = reinterpret_cast<const std::byte*>(result.bias_.data()),
+                           .dtype = kernels::Dtype::kF32,
+                           .rows = 1,
+                           .cols = config.key_heads};
+    }
+  }
+
   static Status OpenMixing(RouterWeights& result, const std::filesystem::path& path,
                            const ModelConfig& config) {
     auto file = WeightFile::Open(path);
@@ -187,11 +206,17 @@ RouterWeights RouterWeights::None(const ModelConfig& config) {
 }
 
 Result<RouterWeights> RouterWeights::Open(const std::filesystem::path& folder,
-                                          const ModelConfig& config) {
+                                          const ModelConfig& config, const Weights& weights) {
   RouterWeights result = None(config);
   std::error_code ignored;
-  if (std::filesystem::exists(folder / kRouterName, ignored))
-    MNEME_TRY(RouterReading::OpenRouter(result, folder / kRouterName, config));
+  const bool stored = std::filesystem::exists(folder / kRouterName, ignored);
+  if (stored && config.router)
+    return Fail(ErrorCode::kInvalidArgument,
+                "{}: expected no such file, since the checkpoint has a router of its own; take it "
+                "away",
+                kRouterName);
+  if (stored) MNEME_TRY(RouterReading::OpenRouter(result, folder / kRouterName, config));
+  if (config.router) RouterReading::UseBuiltIn(result, config, weights);
   if (std::filesystem::exists(folder / kMixingName, ignored))
     MNEME_TRY(RouterReading::OpenMixing(result, folder / kMixingName, config));
   return result;
@@ -214,13 +239,13 @@ memory::Reader RouterWeights::default_reader() const {
 }
 
 std::vector<const MappedFile*> RouterWeights::FingerprintFiles(memory::Reader reader) const {
-  if (reader == memory::Reader::kHla && has_router()) return {&router_->file()};
+  if (reader == memory::Reader::kHla && router_) return {&router_->file()};
   if (reader == memory::Reader::kMhla && has_mixing()) return {&mixing_->file()};
   return {};
 }
 
 Status RouterWeights::CheckUnchanged() const {
-  if (has_router()) MNEME_TRY(router_->CheckUnchanged());
+  if (router_) MNEME_TRY(router_->CheckUnchanged());
   if (has_mixing()) MNEME_TRY(mixing_->CheckUnchanged());
   return {};
 }

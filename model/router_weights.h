@@ -1,5 +1,7 @@
 // RouterWeights: what our two files beside a checkpoint add to it, and how its layers keep history.
-// A folder with neither is read natively, and says so.
+// A folder with neither is read natively, and says so, unless the checkpoint brings its own router
+// (layout hla). That one stands in the weights, is read with ModelConfig::router, and admits no
+// router.safetensors beside it.
 //
 // router.safetensors (reader hla), mathematics of docs/models.md:
 //   layers.N.route.q.weight, .pool_k.weight, .pool_v.weight, .pool_o.weight   [G, K, K], y = W x
@@ -39,6 +41,7 @@
 #include "memory/memory_layout.h"
 #include "model/model_config.h"
 #include "model/weight_file.h"
+#include "model/weights.h"
 
 namespace mneme::model {
 
@@ -46,15 +49,6 @@ inline constexpr int kChunkTokens = 256;  // the only size of a chunk that this 
 inline constexpr int kWindowTokensMin = 4;
 inline constexpr int kPagesMaxMax = 256;
 inline constexpr int kMixingBlocksMax = 128;
-
-// A layer's router, y = W x per key head.
-struct RouteWeights {
-  kernels::TensorView query;        // [G K, K], head after head
-  kernels::TensorView pool_key;     // [G K, K]
-  kernels::TensorView pool_value;   // [G K, K]
-  kernels::TensorView pool_output;  // [G K, K]
-  kernels::TensorView bias;         // [1, G]
-};
 
 // How one layer of the model keeps history.
 struct LayerHistory {
@@ -68,13 +62,15 @@ struct LayerHistory {
 
 class RouterWeights {
  public:
-  // Reads the files that are there; neither is a good answer too.
-  static Result<RouterWeights> Open(const std::filesystem::path& folder, const ModelConfig& config);
+  // Reads the files that are there; neither is a good answer too. The views of a router that the
+  // checkpoint brings are those of `weights`.
+  static Result<RouterWeights> Open(const std::filesystem::path& folder, const ModelConfig& config,
+                                    const Weights& weights);
 
-  // Of a model without such files.
+  // Of a model without such files and without a router of its own.
   static RouterWeights None(const ModelConfig& config);
 
-  bool has_router() const { return router_.has_value(); }
+  bool has_router() const { return router_.has_value() || !bias_.empty(); }
   bool has_mixing() const { return mixing_.has_value(); }
   bool Offers(memory::Reader reader) const;
   // hla where there is a router, else native.
@@ -97,6 +93,7 @@ class RouterWeights {
 
   std::optional<WeightFile> router_;
   std::optional<WeightFile> mixing_;
+  std::vector<float> bias_;  // [G] of the checkpoint's own router; empty without one
   std::vector<LayerHistory> layers_;
   int window_tokens_ = 0;
   int pages_max_ = 0;

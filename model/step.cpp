@@ -250,7 +250,7 @@ Status Step::RunLinear(const LinearLayer& layer) {
                                   .shape = shape,
                                   .linear_layer = layer.linear_layer,
                                   .projected = w.projected.get(),
-                                  .conv_weight = layer.conv.data(),
+                                  .conv_weight = layer.conv.empty() ? nullptr : layer.conv.data(),
                                   .decay_rate = layer.decay_rate.data(),
                                   .dt_bias = layer.dt_bias.data(),
                                   .q = w.q.get(),

@@ -1,15 +1,13 @@
 #include "model/weights.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <set>
 #include <string>
 #include <utility>
 
-#include "model/strict_json.h"
+#include "model/hla_layout.h"
+#include "model/tensor_taker.h"
 
 namespace mneme::model {
 namespace {
@@ -21,52 +19,49 @@ constexpr std::string_view kSkipped[] = {"mtp.", "model.mtp.", "model.visual.", 
 
 uint64_t U(int value) { return static_cast<uint64_t>(value); }
 
-// Looks up one model's tensors and remembers which were used.
-class Loader {
+// Takes the tensors of a dense Qwen3.5.
+class QwenLoader {
  public:
-  Loader(const WeightFolder& folder, const ModelConfig& config)
-      : folder_(folder), config_(config) {}
+  QwenLoader(Weights& weights, TensorTaker& taker, const ModelConfig& config)
+      : weights_(weights), taker_(taker), config_(config) {}
 
-  Result<Weights> Load() {
+  Status Load() {
     MNEME_TRY(FindPrefix());
     MNEME_TRY(Take(weights_.embedding, Named(kEmbedding), {U(config_.vocab), U(config_.hidden)}));
     MNEME_TRY(Take(weights_.final_norm, Named("norm.weight"), {U(config_.hidden)}));
     weights_.head = weights_.embedding;
-    const bool stored = folder_.Find(kHead).tensor != nullptr;
-    if (config_.tied_unsure ? stored : !config_.tied)
+    if (config_.tied_unsure ? taker_.Has(kHead) : !config_.tied)
       MNEME_TRY(Take(weights_.head, std::string(kHead), {U(config_.vocab), U(config_.hidden)}));
     weights_.layers.resize(config_.layers.size());
     for (size_t layer = 0; layer < config_.layers.size(); ++layer) MNEME_TRY(LoadLayer(layer));
-    MNEME_TRY(CheckUnused());
-    MNEME_TRY(folder_.CheckUnchanged());
-    return std::move(weights_);
+    auto skipped = taker_.CountSkipped(
+        IsSkipped, fmt::format("a dense Qwen3.5 model with {} layers", config_.layer_count()));
+    MNEME_TRY(skipped);
+    weights_.skipped_tensors = *skipped;
+    return {};
   }
 
  private:
+  static bool IsSkipped(std::string_view name) {
+    return name == kHead || name.ends_with(".rotary_emb.inv_freq") ||
+           std::any_of(std::begin(kSkipped), std::end(kSkipped),
+                       [&](std::string_view prefix) { return name.starts_with(prefix); });
+  }
+
   Status FindPrefix() {
     for (const std::string_view prefix : kPrefixes) {
-      if (folder_.Find(std::string(prefix) + std::string(kEmbedding)).tensor == nullptr) continue;
+      if (!taker_.Has(std::string(prefix) + std::string(kEmbedding))) continue;
       prefix_ = prefix;
       return {};
     }
     return Fail(ErrorCode::kNotFound, "{}: tensor {}{}: expected it or {}{}, found neither",
-                folder_.files().front().name(), kPrefixes[0], kEmbedding, kPrefixes[1], kEmbedding);
+                taker_.first_file(), kPrefixes[0], kEmbedding, kPrefixes[1], kEmbedding);
   }
 
   std::string Named(std::string_view rest) const { return std::string(prefix_).append(rest); }
 
   Status Take(TensorView& view, std::string name, std::vector<uint64_t> shape) {
-    const WeightFolder::Found found = folder_.Find(name);
-    if (found.tensor == nullptr)
-      return Fail(ErrorCode::kNotFound, "{}: tensor {}: expected shape [{}], found no such tensor",
-                  folder_.files().front().name(), name, fmt::join(shape, ", "));
-    auto taken = ViewOf(*found.tensor, found.file->name(), {name, std::move(shape)});
-    if (!taken) return Fail(std::move(taken).error());
-    view = *taken;
-    weights_.parameters += static_cast<uint64_t>(view.elements());
-    weights_.stored_bytes += view.size_bytes();
-    used_.insert(std::move(name));
-    return {};
+    return taker_.Take(view, std::move(name), std::move(shape));
   }
 
   Status LoadLayer(size_t index) {
@@ -89,7 +84,8 @@ class Loader {
     const uint64_t heads = U(config_.value_heads);
     const uint64_t conv = U(config_.conv_width());
     const uint64_t values = U(config_.value_width());
-    MNEME_TRY(Take(linear.project_qkv, at + "in_proj_qkv.weight", {conv, hidden}));
+    linear.project_qkv.resize(1);
+    MNEME_TRY(Take(linear.project_qkv[0], at + "in_proj_qkv.weight", {conv, hidden}));
     MNEME_TRY(Take(linear.project_z, at + "in_proj_z.weight", {values, hidden}));
     MNEME_TRY(Take(linear.project_b, at + "in_proj_b.weight", {heads, hidden}));
     MNEME_TRY(Take(linear.project_a, at + "in_proj_a.weight", {heads, hidden}));
@@ -113,58 +109,29 @@ class Loader {
     return Take(attention.k_norm, at + "k_norm.weight", {dim});
   }
 
-  Status CheckUnused() {
-    for (const WeightFile& file : folder_.files()) {
-      for (const StoredTensor& tensor : file.tensors()) {
-        if (used_.contains(tensor.name)) continue;
-        const std::string_view name = tensor.name;
-        const bool skipped =
-            name == kHead || name.ends_with(".rotary_emb.inv_freq") ||
-            std::any_of(std::begin(kSkipped), std::end(kSkipped),
-                        [&](std::string_view prefix) { return name.starts_with(prefix); });
-        if (!skipped)
-          return Fail(ErrorCode::kInvalidArgument,
-                      "{}: tensor {}: expected only tensors of a dense Qwen3.5 model with {} "
-                      "layers, found this one of shape {}",
-                      file.name(), Shown(name), config_.layer_count(), tensor.ShapeText());
-        ++weights_.skipped_tensors;
-      }
-    }
-    return {};
-  }
-
-  const WeightFolder& folder_;
+  Weights& weights_;
+  TensorTaker& taker_;
   const ModelConfig& config_;
   std::string_view prefix_;
-  std::set<std::string, std::less<>> used_;
-  Weights weights_;
 };
 
 }  // namespace
 
 Result<Weights> Weights::Load(const WeightFolder& folder, const ModelConfig& config) {
-  return Loader(folder, config).Load();
-}
-
-Result<TensorView> ViewOf(const StoredTensor& tensor, std::string_view file,
-                          const WantedTensor& wanted) {
-  const auto& shape = wanted.shape;
-  if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(),
-                  tensor.shape.begin() + tensor.rank))
-    return Fail(ErrorCode::kInvalidArgument, "{}: tensor {}: expected shape [{}], found {}", file,
-                wanted.name, fmt::join(shape, ", "), tensor.ShapeText());
-  const auto dtype = tensor.kernel_dtype();
-  if (!dtype)
-    return Fail(ErrorCode::kInvalidArgument, "{}: tensor {}: expected F32, BF16 or F16, found {}",
-                file, wanted.name, NameOf(tensor.dtype));
-  TensorView view;
-  view.bytes = tensor.bytes.data();
-  view.dtype = *dtype;
-  view.rows = shape.size() <= 1 ? 1 : static_cast<int64_t>(shape[0]);
-  view.cols = 1;
-  for (size_t i = shape.size() <= 1 ? 0 : 1; i < shape.size(); ++i)
-    view.cols *= static_cast<int64_t>(shape[i]);
-  return view;
+  Weights weights;
+  TensorTaker taker(folder);
+  switch (config.layout) {
+    case ModelLayout::kQwen35:
+      MNEME_TRY(QwenLoader(weights, taker, config).Load());
+      break;
+    case ModelLayout::kHla:
+      MNEME_TRY(TakeHlaWeights(weights, taker, config));
+      break;
+  }
+  weights.parameters = taker.parameters();
+  weights.stored_bytes = taker.stored_bytes();
+  MNEME_TRY(folder.CheckUnchanged());
+  return weights;
 }
 
 }  // namespace mneme::model

@@ -1,7 +1,8 @@
-// Weights: every tensor of a dense Qwen3.5 text model, by layer, as views into the mapped files.
-// Each has been found, in the shape that the configuration calls for and in F32, BF16 or F16.
+// Weights: every tensor of a model, by layer, as views into the mapped files. Each has been found,
+// in the shape that the configuration calls for and in F32, BF16 or F16.
 //
-// Both prefixes of names are read, `model.language_model.` and `model.`. `mtp.*` and the vision
+// Names are those of the configuration's layout; hla_layout.h has its own. Of a dense Qwen3.5 both
+// prefixes of names are read, `model.language_model.` and `model.`. `mtp.*` and the vision
 // tower are skipped, as is a stored head where the configuration ties it to the embedding. A tensor
 // that belongs to none of these is refused: ignoring a bias would change answers in silence.
 //
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -25,17 +27,17 @@ namespace mneme::model {
 
 using kernels::TensorView;
 
-// Gated DeltaNet. Rows of project_qkv are q, k, v, each head after head.
+// Gated DeltaNet. Rows of project_qkv are q, k, v, each head after head, in one tensor or three.
 struct LinearWeights {
-  TensorView project_qkv;  // [2 G K + H V, D]
-  TensorView project_z;    // [H V, D]    output gate
-  TensorView project_b;    // [H, D]      write strength
-  TensorView project_a;    // [H, D]      decay
-  TensorView conv;         // [2 G K + H V, 4], last tap is the current token
-  TensorView decay_log;    // [1, H]      A_log
-  TensorView dt_bias;      // [1, H]
-  TensorView norm;         // [1, V]      plain weight
-  TensorView project_out;  // [D, H V]
+  std::vector<TensorView> project_qkv;  // [2 G K + H V, D] together
+  TensorView project_z;                 // [H V, D]    output gate
+  TensorView project_b;                 // [H, D]      write strength
+  TensorView project_a;                 // [H, D]      decay
+  TensorView conv;                      // [2 G K + H V, 4], last tap is the current token; or none
+  TensorView decay_log;                 // [1, H]      A_log
+  TensorView dt_bias;                   // [1, H]
+  TensorView norm;                      // [1, V]      plain weight
+  TensorView project_out;               // [D, H V]
 };
 
 // Gated full attention. Rows of project_q are, per query head, query E then gate E.
@@ -48,20 +50,30 @@ struct AttentionWeights {
   TensorView k_norm;       // [1, E]  zero-centred
 };
 
+// A layer's router, y = W x per key head.
+struct RouteWeights {
+  TensorView query;        // [G K, K], head after head
+  TensorView pool_key;     // [G K, K]
+  TensorView pool_value;   // [G K, K]
+  TensorView pool_output;  // [G K, K]
+  TensorView bias;         // [1, G]; none where the configuration has one for all
+};
+
 struct LayerWeights {
   LayerKind kind = LayerKind::kLinear;
-  TensorView input_norm;       // [1, D]  zero-centred
-  TensorView mlp_norm;         // [1, D]  zero-centred
-  TensorView mlp_gate;         // [F, D]
-  TensorView mlp_up;           // [F, D]
-  TensorView mlp_down;         // [D, F]
-  LinearWeights linear;        // where kind is kLinear
-  AttentionWeights attention;  // where kind is kAttention
+  TensorView input_norm;              // [1, D]  zero-centred
+  TensorView mlp_norm;                // [1, D]  the same
+  TensorView mlp_gate;                // [F, D]
+  TensorView mlp_up;                  // [F, D]
+  TensorView mlp_down;                // [D, F]
+  LinearWeights linear;               // where kind is kLinear
+  AttentionWeights attention;         // where kind is kAttention
+  std::optional<RouteWeights> route;  // where the checkpoint itself brings a router
 };
 
 struct Weights {
   TensorView embedding;   // [vocab, D]
-  TensorView final_norm;  // [1, D]  zero-centred
+  TensorView final_norm;  // [1, D]  zero-centred unless ModelConfig::plain_norms
   TensorView head;        // [vocab, D], the embedding itself where the model ties them
   std::vector<LayerWeights> layers;
 
@@ -71,16 +83,5 @@ struct Weights {
 
   static Result<Weights> Load(const WeightFolder& folder, const ModelConfig& config);
 };
-
-// What one tensor must be to be used.
-struct WantedTensor {
-  std::string_view name;
-  std::vector<uint64_t> shape;
-};
-
-// The tensor as a view: the first dimension is rows, the product of the rest cols; a vector is one
-// row. kInvalidArgument where shape or type differ, with `file` in the message.
-Result<TensorView> ViewOf(const StoredTensor& tensor, std::string_view file,
-                          const WantedTensor& wanted);
 
 }  // namespace mneme::model

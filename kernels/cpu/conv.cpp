@@ -27,7 +27,11 @@ float Softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 void ConvToken(const ConvTokenArgs& args) {
   const LinearShape& shape = args.shape;
   const int keys = shape.key_width();
-  ConvSilu(args.conv_weight, args.raw, shape.conv_width(), args.scratch);
+  if (shape.conv_taps == 0) {
+    SiluRow(args.raw[kConvTaps - 1], shape.conv_width(), args.scratch);
+  } else {
+    ConvSilu(args.conv_weight, args.raw, shape.conv_width(), args.scratch);
+  }
   NormalizeHeads(args.scratch, shape.key_heads, shape.key_dim,
                  1.0f / std::sqrt(static_cast<float>(shape.key_dim)), args.q);
   NormalizeHeads(args.scratch + keys, shape.key_heads, shape.key_dim, 1.0f, args.k);

@@ -10,15 +10,20 @@ namespace {
 constexpr int kTail = kConvTaps - 1;  // tokens before a token that its convolution sees
 constexpr int kRowsAtOnce = 8;        // of a piece, per item of the parallel loop
 
+// The first tap that is read: without a convolution the current token alone.
+int FirstTap(const LinearShape& shape) { return shape.conv_taps == 0 ? kTail : 0; }
+
 // The last kTail + n pre-convolution rows of a run of n tokens, by index from the run's start:
-// -kTail .. -1 are the tail of the step before.
+// -kTail .. -1 are the tail of the step before, which nobody asks for without a convolution.
 class RawRows {
  public:
   RawRows(const GdnPrepareArgs& args, const SessionView& session, int32_t first_position,
           const float* zeros)
       : args_(args),
-        tail_(session.open[args.linear_layer].conv +
-              static_cast<ptrdiff_t>(session.conv_read) * kTail * args.shape.conv_width()),
+        tail_(args.shape.conv_taps == 0 ? nullptr
+                                        : session.open[args.linear_layer].conv +
+                                              static_cast<ptrdiff_t>(session.conv_read) * kTail *
+                                                  args.shape.conv_width()),
         first_position_(first_position),
         zeros_(zeros) {}
 
@@ -80,7 +85,7 @@ void ClearRow(const GdnPrepareArgs& args, int32_t row) {
   std::fill_n(args.log_decay + int64_t{row} * shape.value_heads, shape.value_heads, 0.0f);
 }
 
-// The other half of the tail: the columns of the run's last kTail tokens.
+// The other half of the tail: the columns of the run's last kTail tokens. Only with a convolution.
 void WriteTail(const GdnPrepareArgs& args, const SessionView& session, const float* const* raw) {
   const int width = args.shape.conv_width();
   float* tail = session.open[args.linear_layer].conv +
@@ -99,10 +104,11 @@ void PrepareDecode(const GdnPrepareArgs& args, CpuStream& stream) {
     if (step.position[row] < kTail) std::fill_n(zeros, width, 0.0f);
     const SessionView& session = step.sessions[step.session[row]];
     const RawRows rows(args, session, step.position[row], zeros);
-    const float* raw[kConvTaps];
-    for (int tap = 0; tap < kConvTaps; ++tap) raw[tap] = rows.At(tap - kTail, row);
+    const float* raw[kConvTaps] = {};
+    for (int tap = FirstTap(args.shape); tap < kConvTaps; ++tap)
+      raw[tap] = rows.At(tap - kTail, row);
     PrepareRow(args, session.open[args.linear_layer], row, step.position[row], raw, zeros + width);
-    WriteTail(args, session, raw + 1);
+    if (args.shape.conv_taps != 0) WriteTail(args, session, raw + 1);
   });
 }
 
@@ -115,8 +121,8 @@ void PrepareRows(const GdnPrepareArgs& args, const RawRows& rows, const Piece& p
       ClearRow(args, piece.row + i);
       continue;
     }
-    const float* raw[kConvTaps];
-    for (int tap = 0; tap < kConvTaps; ++tap) {
+    const float* raw[kConvTaps] = {};
+    for (int tap = FirstTap(args.shape); tap < kConvTaps; ++tap) {
       const int32_t token = index + i + tap - kTail;
       raw[tap] = rows.At(token, RowOf(step, token));
     }
@@ -130,8 +136,9 @@ void PreparePrefill(const GdnPrepareArgs& args, CpuStream& stream) {
   const int width = args.shape.conv_width();
   constexpr int kParts = kPieceTokens / kRowsAtOnce;
   const int32_t first_position = step.pieces[0].position;
-  // One item more than there are rows: the tail.
-  stream.pool().Run(int64_t{step.piece_count} * kParts + 1, [&](int64_t item, int thread) {
+  // With a convolution one item more than there are rows: the tail.
+  const int tails = args.shape.conv_taps == 0 ? 0 : 1;
+  stream.pool().Run(int64_t{step.piece_count} * kParts + tails, [&](int64_t item, int thread) {
     float* zeros = stream.scratch(thread).data();
     if (first_position < kTail) std::fill_n(zeros, width, 0.0f);
     const RawRows rows(args, step.sessions[0], first_position, zeros);

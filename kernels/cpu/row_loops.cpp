@@ -385,6 +385,16 @@ void ConvSiluLoop(const float* weight, const float* const* x, int width, float* 
   StoreTail(d, Silu(d, sum), out + i, rest);
 }
 
+void SiluRowLoop(const float* x, int width, float* out) {
+  const D d;
+  const int lanes = static_cast<int>(hn::Lanes(d));
+  int i = 0;
+  for (; i + lanes <= width; i += lanes) hn::StoreU(Silu(d, Take(d, x + i)), d, out + i);
+  if (i >= width) return;
+  const size_t rest = static_cast<size_t>(width - i);
+  StoreTail(d, Silu(d, TakeTail(d, x + i, rest)), out + i, rest);
+}
+
 void GateRowLoop(const float* y, float scale, const float* norm_weight, const float* z, int width,
                  float* out) {
   const D d;
@@ -451,6 +461,7 @@ HWY_EXPORT(DecayWeightsLoop);
 HWY_EXPORT(LogMeanExpLoop);
 HWY_EXPORT(SoftmaxLoop);
 HWY_EXPORT(ConvSiluLoop);
+HWY_EXPORT(SiluRowLoop);
 HWY_EXPORT(GateRowLoop);
 HWY_EXPORT(ScaleRowLoop);
 HWY_EXPORT(F16ToF32RowLoop);
@@ -494,6 +505,9 @@ void Softmax(float* score, int count, float scale) {
 }
 void ConvSilu(const float* weight, const float* const* x, int width, float* out) {
   HWY_DYNAMIC_DISPATCH(ConvSiluLoop)(weight, x, width, out);
+}
+void SiluRow(const float* x, int width, float* out) {
+  HWY_DYNAMIC_DISPATCH(SiluRowLoop)(x, width, out);
 }
 void GateRow(const float* y, float scale, const float* norm_weight, const float* z, int width,
              float* out) {

@@ -53,6 +53,9 @@ void Softmax(float* score, int count, float scale);
 // out[c] = SiLU(sum_tap weight[c, tap] x[tap][c]) over the kConvTaps inputs, oldest first.
 void ConvSilu(const float* weight, const float* const* x, int width, float* out);
 
+// out = SiLU(x)
+void SiluRow(const float* x, int width, float* out);
+
 // out = y * scale * norm_weight * SiLU(z)
 void GateRow(const float* y, float scale, const float* norm_weight, const float* z, int width,
              float* out);

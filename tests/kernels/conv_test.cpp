@@ -90,8 +90,8 @@ class ConvCase {
   Doubles Convolved(int position) const {
     Doubles out;
     for (int c = 0; c < shape_.conv_width(); ++c) {
-      double sum = 0.0;
-      for (int tap = 0; tap < kConvTaps; ++tap)
+      double sum = shape_.conv_taps == 0 ? static_cast<double>(Raw(position, c)) : 0.0;
+      for (int tap = 0; tap < shape_.conv_taps; ++tap)
         sum += static_cast<double>(weight_[Size(c * kConvTaps + tap)]) *
                static_cast<double>(Raw(position - 3 + tap, c));
       out.push_back(sum / (1.0 + std::exp(-sum)));
@@ -128,7 +128,7 @@ class ConvCase {
     float ignored = 0.0f;
     OpenRows open;
     open.k = open.u = open.c = &ignored;
-    open.conv = conv_.data();
+    open.conv = shape_.conv_taps == 0 ? nullptr : conv_.data();
     open.route_key = route_key_.data();
     SessionView view;
     view.open = &open;
@@ -152,7 +152,7 @@ class ConvCase {
     args.step = &step;
     args.shape = shape_;
     args.projected = projected.data();
-    args.conv_weight = weight_.data();
+    args.conv_weight = shape_.conv_taps == 0 ? nullptr : weight_.data();
     args.decay_rate = decay_rate_.data();
     args.dt_bias = dt_bias_.data();
     args.q = out.q.data();
@@ -254,11 +254,13 @@ TEST_P(ConvTest, KeepsTheLastThreeColumnsAndTheRawKeys) {
   ConvCase c(s, 90);
   c.Prefill(2);
   const std::vector<float> early = c.tail();
-  for (int d = 0; d < s.conv_width(); ++d) EXPECT_EQ(early[Size(d)], 0.0f);  // before the start
-  EXPECT_EQ(early[Size(s.conv_width())], c.Raw(0, 0));
+  if (s.conv_taps != 0) {
+    for (int d = 0; d < s.conv_width(); ++d) EXPECT_EQ(early[Size(d)], 0.0f);  // before the start
+    EXPECT_EQ(early[Size(s.conv_width())], c.Raw(0, 0));
+  }
   c.Prefill(88);
   const std::vector<float> tail = c.tail();
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 3 && s.conv_taps != 0; ++i) {
     for (int d = 0; d < s.conv_width(); ++d)
       ASSERT_EQ(tail[Size(i * s.conv_width() + d)], c.Raw(87 + i, d));
   }
@@ -303,7 +305,30 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ConvTest,
                                                        .key_dim = 18,
                                                        .value_dim = 11,
                                                        .chunk_tokens = 128,
-                                                       .window_tokens = 32}));
+                                                       .window_tokens = 32},
+                                           LinearShape{.key_heads = 2,
+                                                       .value_heads = 4,
+                                                       .key_dim = 18,
+                                                       .value_dim = 11,
+                                                       .chunk_tokens = 128,
+                                                       .window_tokens = 16,
+                                                       .conv_taps = 0}));
+
+TEST(ConvTapsTest, AnotherNumberIsRefused) {
+  StepTable step;
+  GdnPrepareArgs args;
+  args.step = &step;
+  args.shape = {.key_heads = 1,
+                .value_heads = 1,
+                .key_dim = 4,
+                .value_dim = 4,
+                .chunk_tokens = 128,
+                .window_tokens = 16,
+                .conv_taps = 3};
+  const Status status = Validate(args);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message(), "gdn_prepare: 3 conv taps, expected 4 or 0");
+}
 
 }  // namespace
 }  // namespace mneme::kernels

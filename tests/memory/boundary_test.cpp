@@ -35,6 +35,21 @@ TEST(BoundaryTest, ComesBackAsItWas) {
   }
 }
 
+TEST(BoundaryTest, HasNoTailsWithoutConvolutions) {
+  MemoryLayout layout = support::SmallLayout(Reader::kNative);
+  const size_t with = Boundary::Bytes(layout);
+  layout.linear.conv_taps = 0;
+  const Boundary written = Counting(layout);
+  EXPECT_TRUE(written.conv_tails.empty());
+  const std::vector<std::byte> bytes = written.Encode();
+  EXPECT_EQ(bytes.size(), Boundary::Bytes(layout));
+  EXPECT_LT(bytes.size(), with);
+  const auto read = Boundary::Decode(layout, bytes);
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(read->conv_tails.empty());
+  EXPECT_EQ(read->folded, written.folded);
+}
+
 TEST(BoundaryTest, RefusesBytesOfAnotherSize) {
   const MemoryLayout layout = support::SmallLayout();
   std::vector<std::byte> bytes = Counting(layout).Encode();

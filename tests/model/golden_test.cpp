@@ -1,116 +1,22 @@
 // The engine against other implementations, on tiny random checkpoints and prompts that cross chunk
-// borders (tests/golden/models/README.md): Hugging Face transformers for the native reader (logits,
-// final states, 64 greedy tokens), plain float64 code written from the formulas for routed history
-// and for static mixing.
+// borders (tests/golden/models/README.md): Hugging Face transformers for the native reader of
+// Qwen3.5 (logits, final states, 64 greedy tokens), plain float64 code written from the formulas
+// for that of the HLA layout, for routed history and for static mixing.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
-#include "model/local_session.h"
-#include "model/weight_file.h"
+#include "tests/model/golden_case.h"
 
 namespace mneme::model {
 namespace {
 
 using kernels::Dtype;
 
-std::filesystem::path FolderOf(const std::string& name) {
-  return std::filesystem::path(MNEME_SOURCE_DIR) / "tests/golden/models" / name;
-}
-
-// The numbers of one golden tensor.
-template <typename T>
-std::vector<T> Values(const WeightFile& file, const std::string& name) {
-  const StoredTensor* tensor = file.Find(name);
-  if (tensor == nullptr) return {};
-  std::vector<T> values(tensor->bytes.size() / sizeof(T));
-  std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
-  return values;
-}
-
-// Absolute below one, relative above.
-void ExpectNear(std::span<const float> found, std::span<const float> expected, float tolerance,
-                const std::string& what) {
-  ASSERT_EQ(found.size(), expected.size()) << what;
-  for (size_t index = 0; index < found.size(); ++index) {
-    const float allowed = tolerance * std::max(1.0f, std::fabs(expected[index]));
-    ASSERT_NEAR(found[index], expected[index], allowed) << what << " at " << index;
-  }
-}
-
-class Golden {
- public:
-  // `numbers` is the file with what the other implementation computes.
-  void Load(const std::string& folder, const std::string& numbers, const char* reader,
-            Dtype page_dtype, int threads) {
-    const auto opened = ModelFolder::Open(FolderOf(folder));
-    ASSERT_TRUE(opened) << opened.error().message();
-    auto model = LocalModel::Load(*opened, {.reader = reader,
-                                            .page_dtype = page_dtype,
-                                            .threads = threads,
-                                            .batch_max = 16,
-                                            .progress = {}});
-    ASSERT_TRUE(model) << model.error().message();
-    model_ = std::move(*model);
-    auto file = WeightFile::Open(FolderOf(folder) / numbers);
-    ASSERT_TRUE(file) << file.error().message();
-    golden_ = std::make_unique<WeightFile>(std::move(*file));
-    prompt_ = Values<int32_t>(*golden_, "prompt_ids");
-    ASSERT_GT(prompt_.size(), 512u);
-  }
-
-  size_t vocab() const { return static_cast<size_t>(model_->model().config().vocab); }
-
-  // Logits after each of the first `count` prompt tokens, read slice by slice.
-  std::vector<float> PrefillLogits(LocalSession& session, size_t count) {
-    std::vector<float> logits;
-    size_t before = 0;
-    const Status read = session.Read(std::span(prompt_).first(count), [&](size_t done) {
-      const size_t rows = done - before;
-      before = done;
-      logits.resize(logits.size() + rows * vocab());
-      const Status status = model_->step().AllLogits(std::span(logits).last(rows * vocab()));
-      EXPECT_TRUE(status) << status.error().message();
-      return true;
-    });
-    EXPECT_TRUE(read) << read.error().message();
-    return logits;
-  }
-
-  // Logits after each of the prompt tokens from `first` on, read as if the model had drawn them.
-  std::vector<float> DecodeLogits(LocalSession& session, size_t first) {
-    std::vector<float> logits((prompt_.size() - first) * vocab());
-    for (size_t position = first; position < prompt_.size(); ++position) {
-      EXPECT_TRUE(session.Feed(prompt_[position]));
-      const auto token =
-          session.Next({}, std::span(logits).subspan((position - first) * vocab(), vocab()));
-      EXPECT_TRUE(token) << token.error().message();
-    }
-    return logits;
-  }
-
-  void ExpectGoldenLogits(const std::vector<float>& logits, float tolerance) {
-    const auto positions = Values<int32_t>(*golden_, "logit_positions");
-    const auto expected = Values<float>(*golden_, "logits");
-    ASSERT_EQ(expected.size(), positions.size() * vocab());
-    for (size_t index = 0; index < positions.size(); ++index) {
-      const auto position = static_cast<size_t>(positions[index]);
-      ExpectNear(std::span(logits).subspan(position * vocab(), vocab()),
-                 std::span(expected).subspan(index * vocab(), vocab()), tolerance,
-                 "logits after position " + std::to_string(position));
-    }
-  }
-
-  std::unique_ptr<LocalModel> model_;
-  std::unique_ptr<WeightFile> golden_;
-  std::vector<int32_t> prompt_;
-};
-
 class GoldenTest : public ::testing::TestWithParam<const char*>, public Golden {
  protected:
   void Load(Dtype page_dtype, int threads = 2) {
-    Golden::Load(GetParam(), "golden.safetensors", "native", page_dtype, threads);
+    Golden::Load(FolderOf(GetParam()), "golden.safetensors", "native", page_dtype, threads);
   }
 };
 
@@ -202,7 +108,7 @@ TEST_P(GoldenTest, AForkGoesOnAsItsParentDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenTest,
                          ::testing::Values("hybrid_tied", "linear_tied", "grouped_untied",
-                                           "linear_grouped"),
+                                           "linear_grouped", "hla"),
                          [](const auto& test) { return std::string(test.param); });
 
 // The router's choice, the backward read, closed layers and recent chunks; then static mixing.
@@ -210,7 +116,8 @@ class GoldenHistoryTest : public ::testing::TestWithParam<const char*>, public G
  protected:
   void Load(Dtype page_dtype) {
     const std::string reader = GetParam();
-    Golden::Load("routed", "golden_" + reader + ".safetensors", GetParam(), page_dtype, 2);
+    Golden::Load(FolderOf("routed"), "golden_" + reader + ".safetensors", GetParam(), page_dtype,
+                 2);
   }
 
   // Routed history scores representatives in f16. Where one lies between two f16 numbers, the last
@@ -248,7 +155,8 @@ INSTANTIATE_TEST_SUITE_P(Readers, GoldenHistoryTest, ::testing::Values("hla", "m
 class ClosedGatesTest : public ::testing::Test, public Golden {};
 
 TEST_F(ClosedGatesTest, GiveOtherLogits) {
-  ASSERT_NO_FATAL_FAILURE(Load("routed", "golden_hla.safetensors", "hla", Dtype::kF32, 1));
+  ASSERT_NO_FATAL_FAILURE(
+      Load(FolderOf("routed"), "golden_hla.safetensors", "hla", Dtype::kF32, 1));
   LocalSession open(*model_);
   ASSERT_TRUE(open.Read(prompt_));
   std::vector<float> with(vocab());

@@ -225,7 +225,7 @@ TEST(HostileFilesTest, MutatedRouterFilesLoadOrAreRefused) {
         FileOf(Mutate(whole.substr(8, header_end - 8), random), whole.substr(header_end));
     folder.Write("router.safetensors", bytes);
     StartCounting();
-    const auto router = RouterWeights::Open(folder.path(), *config);
+    const auto router = RouterWeights::Open(folder.path(), *config, {});
     ExpectModestMemory(bytes.size());
     if (router) continue;
     ++refused;

@@ -42,7 +42,7 @@ class MemoryNeedsTest : public ::testing::Test {
     config_ = *ModelConfig::Parse(support::TinyConfig());
     files_ = *WeightFolder::Open(folder_.path());
     weights_ = *Weights::Load(files_, config_);
-    router_ = *RouterWeights::Open(folder_.path(), config_);
+    router_ = *RouterWeights::Open(folder_.path(), config_, {});
   }
 
   ScratchFolder folder_;
@@ -130,7 +130,7 @@ TEST_F(MemoryNeedsTest, SaysHowManyTokensACapAdmits) {
 TEST_F(MemoryNeedsTest, AgreesWithThePublishedSizes) {
   const ModelConfig config = *ModelConfig::Parse(kFourB);
   const ScratchFolder empty;
-  const RouterWeights router = *RouterWeights::Open(empty.path(), config);
+  const RouterWeights router = *RouterWeights::Open(empty.path(), config, {});
   const memory::MemoryLayout layout = LayoutOf(config, router, Reader::kMhla, Dtype::kF16);
   EXPECT_EQ(layout.attention_layers.size() * layout.kv_page_bytes() / 256, 32768u);
   EXPECT_EQ(layout.linear_layers.size() * layout.folded_floats() * 4, 48 * kMiB);

@@ -26,7 +26,7 @@ uint64_t ElementsOf(const Weights& weights) {
     const LinearWeights& linear = layer.linear;
     const AttentionWeights& attention = layer.attention;
     sum += layer.kind == LayerKind::kLinear
-               ? count({linear.project_qkv, linear.project_z, linear.project_b, linear.project_a,
+               ? count({linear.project_qkv[0], linear.project_z, linear.project_b, linear.project_a,
                         linear.conv, linear.decay_log, linear.dt_bias, linear.norm,
                         linear.project_out})
                : count({attention.project_q, attention.project_k, attention.project_v,

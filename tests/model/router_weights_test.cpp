@@ -47,7 +47,7 @@ TestTensor Mixing(const std::vector<float>& values, uint64_t blocks) {
 
 class RouterWeightsTest : public ::testing::Test {
  protected:
-  Result<RouterWeights> Open() const { return RouterWeights::Open(folder_.path(), config_); }
+  Result<RouterWeights> Open() const { return RouterWeights::Open(folder_.path(), config_, {}); }
   std::string Refusal() const {
     const auto opened = Open();
     return opened ? "accepted" : opened.error().message();
@@ -183,7 +183,7 @@ TEST_F(RouterWeightsTest, TurnsTheGoldenScoresIntoTheGoldenGates) {
   const auto folder = std::filesystem::path(MNEME_SOURCE_DIR) / "tests/golden/models/routed";
   const auto config = ModelConfig::Read(folder);
   ASSERT_TRUE(config) << config.error().message();
-  const auto router = RouterWeights::Open(folder, *config);
+  const auto router = RouterWeights::Open(folder, *config, {});
   ASSERT_TRUE(router) << router.error().message();
   EXPECT_TRUE(router->Offers(Reader::kMhla) && router->Offers(Reader::kHla));
   const auto file = WeightFile::Open(folder / "golden_hla.safetensors");
