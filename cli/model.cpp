@@ -10,6 +10,8 @@
 #include "cli/command.h"
 #include "cli/connect.h"
 #include "cli/terminal.h"
+#include "kernels/block_mix.h"
+#include "model/mhla_folder.h"
 #include "model/model_folder.h"
 
 namespace mneme::cli {
@@ -111,7 +113,65 @@ void PrintText(const model::ModelFolder& folder, const model::MemoryNeeds& needs
   }
 }
 
+void PrintMhlaJson(const model::MhlaFolder& folder, const InspectCommand& command) {
+  const model::MhlaConfig& config = folder.config();
+  const model::MhlaNeeds needs = folder.Needs();
+  const boost::json::object reply = {{"folder", command.folder},
+                                     {"layout", "mhla"},
+                                     {"parameters", folder.weights().parameters},
+                                     {"stored_bytes", folder.weights().stored_bytes},
+                                     {"memory_bytes", needs.weights_bytes},
+                                     {"hidden", config.hidden},
+                                     {"layers", config.layers},
+                                     {"heads", config.heads},
+                                     {"key_dim", config.key_dim},
+                                     {"value_dim", config.value_dim},
+                                     {"vocab", config.vocab},
+                                     {"tied", config.tied},
+                                     {"skipped_tensors", folder.weights().skipped_tensors},
+                                     {"block_tokens", kernels::kMixBlockTokens},
+                                     {"matrix_blocks", model::kMhlaMatrixBlocks},
+                                     {"block_bytes", needs.block_bytes},
+                                     {"session_bytes_max", needs.session_bytes_max},
+                                     {"tokenizer", folder.has_tokenizer()},
+                                     {"served", false}};
+  fmt::print("{}\n", boost::json::serialize(reply));
+}
+
+void PrintMhlaText(const model::MhlaFolder& folder, const InspectCommand& command) {
+  const model::MhlaConfig& config = folder.config();
+  const model::MhlaNeeds needs = folder.Needs();
+  fmt::print("{}\n", command.folder);
+  fmt::print("  an MHLA language model: {} parameters in {} ({} tensors of other parts skipped)\n",
+             Count(folder.weights().parameters), Bytes(folder.weights().stored_bytes),
+             folder.weights().skipped_tensors);
+  fmt::print("  {} layers: {} heads of {} x {}, width {}, MLP {}, vocabulary {}{}\n", config.layers,
+             config.heads, config.key_dim, config.value_dim, config.hidden, config.intermediate,
+             Count(static_cast<uint64_t>(config.vocab)), config.tied ? ", tied" : "");
+  fmt::print("  in memory: {} of weights; a session {} a block of {} tokens, at most {}\n",
+             Bytes(needs.weights_bytes), Bytes(needs.block_bytes), kernels::kMixBlockTokens,
+             Bytes(needs.session_bytes_max));
+  fmt::print(
+      "  the mixing matrix knows {} blocks, {} tokens; beyond them its last row serves by "
+      "distance\n",
+      model::kMhlaMatrixBlocks,
+      Count(uint64_t{model::kMhlaMatrixBlocks} * uint64_t{kernels::kMixBlockTokens}));
+  if (!folder.has_tokenizer())
+    fmt::print("  no tokenizer.json: it reads and writes ids (mneme run --ids)\n");
+  fmt::print("  mneme run reads it; it is not served\n");
+}
+
+Status InspectMhla(const InspectCommand& command) {
+  const auto folder = model::MhlaFolder::Open(command.folder);
+  MNEME_TRY(folder);
+  (command.json ? PrintMhlaJson : PrintMhlaText)(*folder, command);
+  return {};
+}
+
 Status Inspect(const InspectCommand& command) {
+  const auto mhla = model::IsMhlaFolder(command.folder);
+  MNEME_TRY(mhla);
+  if (*mhla) return InspectMhla(command);
   const auto folder = model::ModelFolder::Open(command.folder);
   MNEME_TRY(folder);
   const model::MemoryNeeds needs = model::MemoryNeeds::Of(

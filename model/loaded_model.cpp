@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/check.h"
 #include "model/memory_needs.h"
@@ -12,22 +11,6 @@ namespace {
 
 using kernels::Dtype;
 using memory::Reader;
-
-std::vector<float> ToF32(const TensorView& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.elements()));
-  for (size_t index = 0; index < values.size(); ++index) {
-    const std::byte* at = tensor.bytes + index * kernels::BytesOf(tensor.dtype);
-    if (tensor.dtype == Dtype::kF32) {
-      std::memcpy(&values[index], at, sizeof(float));
-      continue;
-    }
-    uint16_t bits = 0;
-    std::memcpy(&bits, at, sizeof(bits));
-    values[index] =
-        tensor.dtype == Dtype::kBf16 ? kernels::Bf16ToF32(bits) : kernels::F16ToF32(bits);
-  }
-  return values;
-}
 
 // A norm's weight as the kernels want it, less 1.
 std::vector<float> NormWeight(const TensorView& tensor, const ModelConfig& config) {

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <string>
 
+#include "model/mhla_config.h"
+
 namespace mneme::model {
 
 using memory::Reader;
@@ -12,6 +14,13 @@ Result<ModelFolder> ModelFolder::Open(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path, failure)) {
     return Fail(ErrorCode::kNotFound, "model folder {}: no such folder", path.string());
   }
+  const auto mhla = IsMhlaFolder(path);
+  MNEME_TRY(mhla);
+  if (*mhla)
+    return Fail(ErrorCode::kInvalidArgument,
+                "model folder {}: an MHLA language model, which only mneme run and mneme model "
+                "inspect read",
+                path.string());
   auto config = ModelConfig::Read(path);
   MNEME_TRY(config);
   auto files = WeightFolder::Open(path);

@@ -26,6 +26,7 @@ namespace mneme::model {
 
 class ModelFolder {
  public:
+  // kInvalidArgument for an MHLA language model, which mhla_folder.h opens.
   static Result<ModelFolder> Open(const std::filesystem::path& folder);
 
   const std::filesystem::path& path() const { return path_; }
