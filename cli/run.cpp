@@ -247,7 +247,7 @@ Status RunServed(const RunCommand& command) {
     tokenizer.emplace(std::move(*opened));
     auto made = model::ChatTemplate::Make(*tokenizer);
     MNEME_TRY(made);
-    chat.emplace(std::move(*made));
+    chat.emplace(*made);
     voice.tokenizer = &*tokenizer;
     voice.chat = &*chat;
   }

@@ -19,11 +19,11 @@ MhlaModel::MhlaModel(const MhlaConfig& config, const MhlaOptions& options)
       options_(options),
       shape_(config.Shape()),
       kernels_(kernels::CpuKernels()),
-      token_(kPieceTokens),
-      position_(kPieceTokens),
-      session_(kPieceTokens) {
+      token_(kMhlaRowsMax),
+      position_(kMhlaRowsMax),
+      session_(kMhlaRowsMax) {
   const auto rows = [](int width) {
-    return static_cast<size_t>(kPieceTokens) * static_cast<size_t>(width);
+    return static_cast<size_t>(kMhlaRowsMax) * static_cast<size_t>(width);
   };
   x_.resize(rows(config.hidden));
   projected_.resize(rows(shape_.projected_width()));
@@ -85,7 +85,42 @@ Result<std::unique_ptr<MhlaModel>> MhlaModel::Load(const MhlaFolder& folder,
   return model;
 }
 
-Status MhlaModel::RunLayers(std::span<const kernels::BlockState> states) {
+void MhlaModel::BeginStep(uint64_t position, std::span<const int32_t> tokens,
+                          kernels::RowForm form) {
+  pieces_.clear();
+  rows_.clear();
+  for (size_t done = 0; done < tokens.size();) {
+    const uint64_t at = position + done;
+    const auto count =
+        std::min(tokens.size() - done, static_cast<size_t>(kMixBlockTokens - at % kMixBlockTokens));
+    const auto first = static_cast<int32_t>(pieces_.size()) * kPieceTokens;
+    pieces_.push_back({.row = first,
+                       .tokens = static_cast<int32_t>(count),
+                       .position = static_cast<int32_t>(at)});
+    for (size_t i = 0; i < kPieceTokens; ++i) {
+      const size_t row = static_cast<size_t>(first) + i;
+      const bool real = i < count;
+      token_[row] = real ? tokens[done + i] : 0;
+      position_[row] = real ? static_cast<int32_t>(at + i) : 0;
+      session_[row] = real ? 0 : -1;
+      if (real) rows_.push_back(static_cast<int32_t>(row));
+    }
+    done += count;
+  }
+  const bool decode = form == kernels::RowForm::kDecode;
+  table_ = {.form = form,
+            .rows = decode ? 1 : static_cast<int32_t>(pieces_.size()) * kPieceTokens,
+            .token = token_.data(),
+            .position = position_.data(),
+            .session = session_.data(),
+            .pieces = pieces_.data(),
+            .piece_count = decode ? 0 : static_cast<int32_t>(pieces_.size()),
+            .sessions = nullptr,
+            .session_count = 1};
+}
+
+Status MhlaModel::RunLayers(
+    const std::function<Status(size_t layer, const kernels::Piece& piece)>& read) {
   MNEME_TRY(kernels_.embed({.step = &table_, .table = embedding_, .x = x_.data()}, *stream_));
   for (size_t index = 0; index < layers_.size(); ++index) {
     const Layer& layer = layers_[index];
@@ -97,14 +132,7 @@ Status MhlaModel::RunLayers(std::span<const kernels::BlockState> states) {
                                    .out = projected_.data(),
                                    .norm = kernels::NormWeight::kPlain},
                                   *stream_));
-    MNEME_TRY(kernels_.block_read({.step = &table_,
-                                   .shape = shape_,
-                                   .projected = projected_.data(),
-                                   .states = &states[index],
-                                   .norm_weight = layer.out_norm.data(),
-                                   .epsilon = config_.epsilon,
-                                   .out = mixed_.data()},
-                                  *stream_));
+    for (const kernels::Piece& piece : pieces_) MNEME_TRY(read(index, piece));
     MNEME_TRY(kernels_.project_out(
         {.step = &table_, .weight = layer.project_out.get(), .in = mixed_.data(), .x = x_.data()},
         *stream_));
@@ -120,19 +148,39 @@ Status MhlaModel::RunLayers(std::span<const kernels::BlockState> states) {
   return {};
 }
 
-Status MhlaModel::Logits(const float* x, int rows, const kernels::Sampling* sampling) {
+Status MhlaModel::BlockRead(size_t layer, const kernels::Piece& piece,
+                            const kernels::BlockState& state) {
+  const auto row = static_cast<size_t>(piece.row);
+  const kernels::Piece alone = {.row = 0, .tokens = piece.tokens, .position = piece.position};
+  kernels::StepTable step = table_;
+  if (table_.form == kernels::RowForm::kPrefill) {
+    step.rows = kPieceTokens;
+    step.pieces = &alone;
+    step.piece_count = 1;
+  }
+  return kernels_.block_read(
+      {.step = &step,
+       .shape = shape_,
+       .projected = projected_.data() + row * static_cast<size_t>(shape_.projected_width()),
+       .states = &state,
+       .norm_weight = layers_[layer].out_norm.data(),
+       .epsilon = config_.epsilon,
+       .out = mixed_.data() + row * static_cast<size_t>(shape_.value_width())},
+      *stream_);
+}
+
+Status MhlaModel::Logits(const float* x, std::span<const int32_t> rows,
+                         const kernels::Sampling* sampling) {
   kernels::StepTable step;
-  step.rows = rows;
-  int32_t index[kPieceTokens];
-  for (int32_t row = 0; row < rows; ++row) index[row] = row;
+  step.rows = kMhlaRowsMax;
   return kernels_.logits_sample({.step = &step,
                                  .norm_weight = final_norm_.data(),
                                  .epsilon = config_.epsilon,
                                  .head = head_.get(),
                                  .vocab = config_.vocab,
                                  .x = x,
-                                 .rows = index,
-                                 .count = rows,
+                                 .rows = rows.data(),
+                                 .count = static_cast<int32_t>(rows.size()),
                                  .sampling = sampling,
                                  .logits = logits_.data(),
                                  .token = &drawn_,
@@ -140,13 +188,13 @@ Status MhlaModel::Logits(const float* x, int rows, const kernels::Sampling* samp
                                 *stream_);
 }
 
-Status MhlaModel::PieceLogits(std::span<float> logits) {
+Status MhlaModel::StepLogits(std::span<float> logits) {
   const auto vocab = static_cast<size_t>(config_.vocab);
-  if (logits.size() != static_cast<size_t>(piece_.tokens) * vocab)
-    return Fail(ErrorCode::kInvalidArgument, "piece logits: {} numbers for {} tokens of {}",
-                logits.size(), piece_.tokens, vocab);
+  if (logits.size() != rows_.size() * vocab)
+    return Fail(ErrorCode::kInvalidArgument, "step logits: {} numbers for {} tokens of {}",
+                logits.size(), rows_.size(), vocab);
   logits_.resize(std::max(logits_.size(), logits.size()));
-  MNEME_TRY(Logits(x_.data(), piece_.tokens, nullptr));
+  MNEME_TRY(Logits(x_.data(), rows_, nullptr));
   std::copy_n(logits_.data(), logits.size(), logits.data());
   return {};
 }
@@ -156,7 +204,6 @@ MhlaSession::MhlaSession(MhlaModel& model) : model_(&model), layers_(model.layer
 MhlaSession MhlaSession::Fork() const {
   MhlaSession fork(*model_);
   fork.position_ = position_;
-  fork.opened_ = opened_;
   fork.last_ = last_;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     fork.layers_[layer].closed = layers_[layer].closed;
@@ -188,31 +235,41 @@ Status MhlaSession::CheckTokens(std::span<const int32_t> tokens) const {
   return {};
 }
 
-Status MhlaSession::OpenBlock() {
-  if (opened_) return {};
-  const auto block = static_cast<int64_t>(position_ / kMixBlockTokens);
+Status MhlaSession::CheckBlock(int64_t block) const {
+  const auto first = static_cast<uint64_t>(block) * kMixBlockTokens;
   if (block >= kMhlaMatrixBlocks && model_->options_.beyond == BeyondMatrix::kRefuse)
     return Fail(Error(Reason::kContextLimit,
                       fmt::format("session: token {}: the mixing matrix knows {} blocks of {} "
                                   "tokens; let it serve by distance to go on",
-                                  position_, kMhlaMatrixBlocks, kMixBlockTokens)));
-  const uint64_t more = (block == 0                  ? 1u
-                         : block == 1                ? 2u
-                         : block < kMhlaMatrixBlocks ? 1u
-                                                     : 0u) *
-                        static_cast<uint64_t>(model_->shape_.sum_numbers()) * layers_.size() *
-                        sizeof(float);
-  if (bytes() + more > model_->options_.session_bytes_max)
+                                  first, kMhlaMatrixBlocks, kMixBlockTokens)));
+  // The blocks it reads, itself, and their mixture.
+  const int64_t read = std::min<int64_t>(block, kMhlaMatrixBlocks - 1);
+  const auto sums = static_cast<uint64_t>(read + 1 + (read > 0 ? 1 : 0));
+  const uint64_t bytes =
+      sums * static_cast<uint64_t>(model_->shape_.sum_numbers()) * layers_.size() * sizeof(float);
+  if (bytes > model_->options_.session_bytes_max)
     return Fail(ErrorCode::kResourceExhausted,
-                "session: token {}: the sums of {} blocks and this one take {}, at most {}",
-                position_, block, BytesText(bytes() + more),
-                BytesText(model_->options_.session_bytes_max));
-  for (size_t layer = 0; layer < layers_.size(); ++layer) MNEME_TRY(OpenBlockOf(layer, block));
-  opened_ = true;
+                "session: token {}: the sums of {} blocks, this one and what they mix to take {}, "
+                "at most {}",
+                first, read, BytesText(bytes), BytesText(model_->options_.session_bytes_max));
   return {};
 }
 
-Status MhlaSession::OpenBlockOf(size_t layer, int64_t block) {
+Result<size_t> MhlaSession::StepTokens(size_t count) const {
+  size_t taken = 0;
+  for (int piece = 0; piece < kMhlaRowsMax / kPieceTokens && taken < count; ++piece) {
+    const uint64_t at = position_ + taken;
+    if (at % kMixBlockTokens == 0) {
+      const Status may = CheckBlock(static_cast<int64_t>(at / kMixBlockTokens));
+      if (!may && taken == 0) return Fail(may.error());
+      if (!may) break;
+    }
+    taken += std::min(count - taken, static_cast<size_t>(kMixBlockTokens - at % kMixBlockTokens));
+  }
+  return taken;
+}
+
+Status MhlaSession::OpenBlock(size_t layer, int64_t block) {
   LayerMemory& memory = layers_[layer];
   const kernels::CausalMixing& mixing = model_->layers_[layer].mixing;
   const auto numbers = static_cast<size_t>(model_->shape_.sum_numbers());
@@ -236,43 +293,25 @@ Status MhlaSession::OpenBlockOf(size_t layer, int64_t block) {
   return {};
 }
 
+Status MhlaSession::ReadPiece(size_t layer, const kernels::Piece& piece) {
+  const int64_t block = piece.position / kMixBlockTokens;
+  if (piece.position % kMixBlockTokens == 0) MNEME_TRY(OpenBlock(layer, block));
+  const LayerMemory& memory = layers_[layer];
+  return model_->BlockRead(layer, piece,
+                           {.open = memory.open->data(),
+                            .prefix = memory.prefix == nullptr ? nullptr : memory.prefix->data(),
+                            .own_weight = model_->layers_[layer].mixing.Weight(block, block)});
+}
+
 Status MhlaSession::Run(std::span<const int32_t> tokens, kernels::RowForm form) {
-  MNEME_TRY(OpenBlock());
   MhlaModel& model = *model_;
-  const int rows = form == kernels::RowForm::kDecode ? 1 : kPieceTokens;
-  model.piece_ = {.row = 0,
-                  .tokens = static_cast<int32_t>(tokens.size()),
-                  .position = static_cast<int32_t>(position_)};
-  for (int row = 0; row < rows; ++row) {
-    const auto at = static_cast<size_t>(row);
-    const bool real = at < tokens.size();
-    model.token_[at] = real ? tokens[at] : 0;
-    model.position_[at] = real ? static_cast<int32_t>(position_ + at) : 0;
-    model.session_[at] = real ? 0 : -1;
-  }
-  model.table_ = {.form = form,
-                  .rows = rows,
-                  .token = model.token_.data(),
-                  .position = model.position_.data(),
-                  .session = model.session_.data(),
-                  .pieces = &model.piece_,
-                  .piece_count = form == kernels::RowForm::kDecode ? 0 : 1,
-                  .sessions = nullptr,
-                  .session_count = 1};
-  const auto block = static_cast<int64_t>(position_ / kMixBlockTokens);
-  std::vector<kernels::BlockState> states;
-  for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    const LayerMemory& memory = layers_[layer];
-    states.push_back({.open = memory.open->data(),
-                      .prefix = memory.prefix == nullptr ? nullptr : memory.prefix->data(),
-                      .own_weight = model.layers_[layer].mixing.Weight(block, block)});
-  }
-  MNEME_TRY(model.RunLayers(states));
-  const auto width = static_cast<size_t>(model.config_.hidden);
-  const auto last = model.x_.begin() + static_cast<ptrdiff_t>((tokens.size() - 1) * width);
-  last_.assign(last, last + static_cast<ptrdiff_t>(width));
+  model.BeginStep(position_, tokens, form);
+  MNEME_TRY(model.RunLayers(
+      [this](size_t layer, const kernels::Piece& piece) { return ReadPiece(layer, piece); }));
+  const auto width = static_cast<ptrdiff_t>(model.config_.hidden);
+  const auto last = model.x_.begin() + model.rows_.back() * width;
+  last_.assign(last, last + width);
   position_ += tokens.size();
-  opened_ = position_ % kMixBlockTokens != 0;
   return {};
 }
 
@@ -281,10 +320,10 @@ Status MhlaSession::Read(std::span<const int32_t> tokens,
   MNEME_TRY(CheckTokens(tokens));
   size_t done = 0;
   while (done < tokens.size()) {
-    const auto room = static_cast<size_t>(kMixBlockTokens) - position_ % kMixBlockTokens;
-    const size_t count = std::min(room, tokens.size() - done);
-    MNEME_TRY(Run(tokens.subspan(done, count), kernels::RowForm::kPrefill));
-    done += count;
+    const auto count = StepTokens(tokens.size() - done);
+    MNEME_TRY(count);
+    MNEME_TRY(Run(tokens.subspan(done, *count), kernels::RowForm::kPrefill));
+    done += *count;
     if (progress && !progress(done)) return Fail(ErrorCode::kCancelled, "reading was stopped");
   }
   return {};
@@ -293,7 +332,8 @@ Status MhlaSession::Read(std::span<const int32_t> tokens,
 Result<int32_t> MhlaSession::Next(const kernels::Sampling& sampling, std::span<float> logits) {
   if (last_.empty())
     return Fail(ErrorCode::kInvalidArgument, "session: no token to draw the next one after");
-  MNEME_TRY(model_->Logits(last_.data(), 1, &sampling));
+  const int32_t row = 0;
+  MNEME_TRY(model_->Logits(last_.data(), {&row, 1}, &sampling));
   if (!logits.empty())
     std::copy_n(model_->logits_.data(),
                 std::min(logits.size(), static_cast<size_t>(model_->config_.vocab)), logits.data());
@@ -302,6 +342,7 @@ Result<int32_t> MhlaSession::Next(const kernels::Sampling& sampling, std::span<f
 
 Status MhlaSession::Feed(int32_t token) {
   MNEME_TRY(CheckTokens({&token, 1}));
+  MNEME_TRY(StepTokens(1));
   return Run({&token, 1}, kernels::RowForm::kDecode);
 }
 

@@ -24,6 +24,8 @@
 
 namespace mneme::model {
 
+inline constexpr int kMhlaRowsMax = 4 * kernels::kPieceTokens;  // of one step
+
 // What becomes of a session whose next block the mixing matrix does not know.
 enum class BeyondMatrix : uint8_t {
   kByDistance,  // the last row serves by distance: our rule, no published one exists
@@ -46,8 +48,8 @@ class MhlaModel {
                                                  const MhlaOptions& options);
 
   const MhlaConfig& config() const { return config_; }
-  // Logits of each token of the last piece that was read, [tokens, vocab].
-  Status PieceLogits(std::span<float> logits);
+  // Logits of each token that `progress` was told of last, [tokens, vocab].
+  Status StepLogits(std::span<float> logits);
 
  private:
   friend class MhlaSession;
@@ -65,9 +67,12 @@ class MhlaModel {
   MhlaModel(const MhlaConfig& config, const MhlaOptions& options);
   static Result<Layer> MakeLayer(const MhlaLayerWeights& weights, int index);
 
-  // One step over all layers of the rows in table_; `states` [layers].
-  Status RunLayers(std::span<const kernels::BlockState> states);
-  Status Logits(const float* x, int rows, const kernels::Sampling* sampling);
+  // Lays out a step: pieces of one block each, or one token.
+  void BeginStep(uint64_t position, std::span<const int32_t> tokens, kernels::RowForm form);
+  // Runs it; `read` does one piece of one layer, from projected_ to mixed_.
+  Status RunLayers(const std::function<Status(size_t layer, const kernels::Piece& piece)>& read);
+  Status BlockRead(size_t layer, const kernels::Piece& piece, const kernels::BlockState& state);
+  Status Logits(const float* x, std::span<const int32_t> rows, const kernels::Sampling* sampling);
 
   MhlaConfig config_;
   MhlaOptions options_;
@@ -80,12 +85,13 @@ class MhlaModel {
   kernels::TensorView embedding_;
   std::unique_ptr<kernels::PackedMatrix> head_;  // [vocab, D]
 
-  // The step under way: one piece of one session, or one token.
+  // The step under way.
   kernels::StepTable table_;
-  kernels::Piece piece_;
-  std::vector<int32_t> token_, position_, session_;  // [kPieceTokens]
-  std::vector<float> x_, projected_, mixed_;         // [kPieceTokens, ...]
-  std::vector<float> logits_;                        // [kPieceTokens, vocab], or [1, vocab]
+  std::vector<kernels::Piece> pieces_;               // of a prompt; for one token, that token
+  std::vector<int32_t> token_, position_, session_;  // [kMhlaRowsMax]
+  std::vector<int32_t> rows_;                        // those that are no padding
+  std::vector<float> x_, projected_, mixed_;         // [kMhlaRowsMax, ...]
+  std::vector<float> logits_;                        // [vocab], or of a whole step
   int32_t drawn_ = -1;
 };
 
@@ -94,7 +100,7 @@ class MhlaSession {
   // An empty session. The model must outlive it.
   explicit MhlaSession(MhlaModel& model);
 
-  // Computes tokens that somebody else wrote. `progress`, where given, is called after each piece
+  // Computes tokens that somebody else wrote. `progress`, where given, is called after each step
   // with the tokens done; false stops early (kCancelled). kInvalidArgument for an id the model does
   // not have, with nothing read; kContextLimit and kResourceExhausted where the next block may not
   // be opened: the tokens before it are read, and position() says how many.
@@ -124,14 +130,18 @@ class MhlaSession {
   };
 
   Status CheckTokens(std::span<const int32_t> tokens) const;
-  // Closes the open block and opens the next, where a new one begins here.
-  Status OpenBlock();
-  Status OpenBlockOf(size_t layer, int64_t block);
+  // Whether the session may have a block of that number.
+  Status CheckBlock(int64_t block) const;
+  // How many of `count` tokens one step may take: at least 1, or why not even that.
+  Result<size_t> StepTokens(size_t count) const;
   Status Run(std::span<const int32_t> tokens, kernels::RowForm form);
+  // One piece of a layer, whose block is opened where it begins.
+  Status ReadPiece(size_t layer, const kernels::Piece& piece);
+  // Closes the block before, where there is one, and mixes what the new one reads.
+  Status OpenBlock(size_t layer, int64_t block);
 
   MhlaModel* model_;
   uint64_t position_ = 0;
-  bool opened_ = false;  // the block at position_ is open already
   std::vector<LayerMemory> layers_;
   std::vector<float> last_;  // [D] the last token's row after all layers
 };

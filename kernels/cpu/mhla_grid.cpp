@@ -166,7 +166,8 @@ template <typename Real>
 Status MhlaGrid(const MhlaGridArgs<Real>& args, Stream& stream) {
   MNEME_TRY(Validate(args));
   ThreadPool& pool = AsCpu(stream).pool();
-  const auto row_numbers = static_cast<size_t>(args.shape.key_dim + args.shape.value_dim);
+  const auto row_numbers =
+      static_cast<size_t>(args.shape.key_dim) + static_cast<size_t>(args.shape.value_dim);
   args.workspace->rows.resize(static_cast<size_t>(pool.threads()) * kPieceTokens * row_numbers);
   const int64_t heads = int64_t{args.grids} * args.shape.heads;
   for (int64_t head = 0; head < heads; head += args.workspace->heads_at_once) {

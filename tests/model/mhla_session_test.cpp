@@ -58,7 +58,7 @@ class MhlaSessionTest : public ::testing::Test {
       const size_t numbers = (done - before) * vocab_;
       before = done;
       logits.resize(logits.size() + numbers);
-      const Status status = model_->PieceLogits(std::span(logits).last(numbers));
+      const Status status = model_->StepLogits(std::span(logits).last(numbers));
       EXPECT_TRUE(status) << status.error().message();
       return true;
     });
@@ -207,8 +207,10 @@ TEST_F(MhlaSessionTest, RefusesMoreMemoryThanItMayHave) {
   const Status read = session.Read(prompt_);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code(), ErrorCode::kResourceExhausted);
-  EXPECT_EQ(read.error().message(),
-            "session: token 192: the sums of 3 blocks and this one take 10.0 KiB, at most 9.0 KiB");
+  EXPECT_EQ(
+      read.error().message(),
+      "session: token 192: the sums of 3 blocks, this one and what they mix to take 10.0 KiB, at "
+      "most 9.0 KiB");
   EXPECT_EQ(session.position(), 192u);
 }
 
