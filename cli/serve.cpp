@@ -13,13 +13,16 @@
 #include "cli/make_service.h"
 #include "server/config.h"
 #include "server/server.h"
+#include "server/settings.h"
 
 namespace mneme::cli {
 namespace {
 
 constexpr char kFooter[] = R"(
-Every setting can stand in the file, in the environment and on the command line; the command line
-wins over the environment, which wins over the file. Settings of bytes take KiB, MiB and GiB.
+Every setting can stand in the file (protobuf text format), in the environment (MNEME_ and the path
+in capitals, _ for the dot) and on the command line; the command line wins over the environment,
+which wins over the file. Settings of bytes take KiB, MiB and GiB. The default is in brackets; 0 or
+empty stands for it.
 
 examples:
   mneme serve --model checkpoints/demo --store /tmp/mneme
@@ -45,18 +48,24 @@ struct ServeCommand {
   StartOptions start;
 };
 
-// One flag for each field of config.proto.
+std::string HelpOf(const server::Setting& setting) {
+  return fmt::format("{} [{}]", server::WhatItDoes(setting),
+                     setting.standard.empty() ? "none" : setting.standard);
+}
+
+// One flag for each row of the table.
 void AddFlags(CLI::App& app, std::vector<std::string>& values) {
-  const auto fields = server::ConfigFields();
-  values.resize(fields.size());
-  for (size_t i = 0; i < fields.size(); ++i) {
-    const auto short_name = ShortNames().find(fields[i].path);
+  const auto settings = server::Settings();
+  values.resize(settings.size());
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const std::string path(settings[i].path);
+    const auto short_name = ShortNames().find(path);
     const bool has_short = short_name != ShortNames().end();
-    std::string names = "--" + fields[i].path;
+    std::string names = "--" + path;
     if (has_short && short_name->second != names)
       names = fmt::format("{},{}", short_name->second, names);
-    app.add_option(names, values[i], "environment " + server::EnvironmentName(fields[i].path))
-        ->type_name(fields[i].kind)
+    app.add_option(names, values[i], HelpOf(settings[i]))
+        ->type_name(std::string(settings[i].unit))
         ->group(has_short ? "Settings" : "More settings");
   }
 }
@@ -67,10 +76,10 @@ int Complain(const Error& error, int exit_code) {
 }
 
 void PrintConfiguration(const server::Configuration& configuration) {
-  const auto fields = server::ConfigFields();
-  for (size_t i = 0; i < fields.size(); ++i) {
+  const auto settings = server::Settings();
+  for (size_t i = 0; i < settings.size(); ++i) {
     const server::ConfigValue& value = configuration.values[i];
-    const std::string quote = fields[i].kind == "text" ? "\"" : "";
+    const std::string quote = server::IsText(settings[i]) ? "\"" : "";
     const std::string assignment =
         fmt::format("{} = {}{}{}", value.path, quote, value.value, quote);
     fmt::print("{:<48}  # {}\n", assignment, value.origin);
@@ -125,10 +134,10 @@ int RunServe(int argc, char** argv) {
   std::vector<std::string> values;
   AddFlags(app, values);
   if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;
-  const auto fields = server::ConfigFields();
-  for (size_t i = 0; i < fields.size(); ++i) {
-    if (app.count("--" + fields[i].path) > 0)
-      command.sources.flags.emplace_back(fields[i].path, values[i]);
+  const auto settings = server::Settings();
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const std::string path(settings[i].path);
+    if (app.count("--" + path) > 0) command.sources.flags.emplace_back(path, values[i]);
   }
   for (char** entry = environ; *entry != nullptr; ++entry)
     command.sources.environment.emplace_back(*entry);

@@ -10,13 +10,13 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <optional>
 #include <sstream>
 
 #include "base/bytes.h"
 #include "server/listener.h"
+#include "server/settings.h"
 
 namespace mneme::server {
 namespace {
@@ -32,53 +32,11 @@ constexpr std::string_view kPrefix = "MNEME_";
 // Variables of ours that are not the server's.
 constexpr std::string_view kOtherVariables[] = {"MNEME_SERVER"};
 
-// What a field holds where nothing says otherwise; the rest stay empty or 0.
-const std::map<std::string, std::string, std::less<>>& Defaults() {
-  static const std::map<std::string, std::string, std::less<>> defaults = {
-      {"listen.address", "127.0.0.1"},
-      {"listen.port", "7411"},
-      {"scheduler.step_ms", "50"},
-      {"scheduler.batch_max", "8"},
-      {"scheduler.running_max", "16"},
-      {"scheduler.idle_tokens_max", "1024"},
-      {"memory.host_bytes_max", "2GiB"},
-      {"memory.page_dtype", "f16"},
-      {"memory.readers", "8"},
-      {"memory.unsaved_tokens_max", "1024"},
-      {"limits.frame_bytes_max", "1MiB"},
-      {"limits.connections_max", "10000"},
-      {"limits.requests_per_connection_max", "64"},
-      {"limits.sessions_max", "10000"},
-      {"limits.tokens_per_session_max", "16000000"},
-      {"limits.generated_tokens_max", "4096"},
-      {"limits.queue_max", "1024"},
-      {"limits.output_pause_bytes", "256KiB"},
-      {"limits.output_max_bytes", "1MiB"},
-      {"limits.output_stall_ms", "30000"},
-      {"limits.drain_ms", "30000"},
-      {"log_level", "info"},
-  };
-  return defaults;
-}
-
 // A field of the configuration that holds a value, and the message it lies in.
 struct Place {
   Message* message = nullptr;
   const FieldDescriptor* field = nullptr;
 };
-
-using VisitField = std::function<void(const std::string& path, const FieldDescriptor& field)>;
-
-void VisitFields(const Descriptor& type, const std::string& prefix, const VisitField& visit) {
-  for (int i = 0; i < type.field_count(); ++i) {
-    const FieldDescriptor& field = *type.field(i);
-    if (field.message_type() != nullptr) {
-      VisitFields(*field.message_type(), prefix + field.name() + ".", visit);
-    } else {
-      visit(prefix + field.name(), field);
-    }
-  }
-}
 
 std::optional<Place> Find(Message& root, std::string_view path) {
   Message* message = &root;
@@ -92,10 +50,6 @@ std::optional<Place> Find(Message& root, std::string_view path) {
     message = message->GetReflection()->MutableMessage(message, field);
     path.remove_prefix(dot + 1);
   }
-}
-
-bool IsBytes(const FieldDescriptor& field) {
-  return field.name().find("_bytes") != std::string::npos;
 }
 
 // A whole number; a field of bytes also takes KiB, MiB and GiB.
@@ -117,7 +71,7 @@ std::optional<uint64_t> ReadNumber(std::string_view text, bool bytes) {
 Status Set(const Place& place, const std::string& text, const std::string& origin) {
   const FieldDescriptor& field = *place.field;
   const Reflection& reflection = *place.message->GetReflection();
-  const bool bytes = IsBytes(field);
+  const bool bytes = field.name().find("_bytes") != std::string::npos;
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
       reflection.SetString(place.message, &field, text);
@@ -174,6 +128,21 @@ class FirstComplaint : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
+// The line of the file that sets `path`, counted from 1; 0 where none does.
+int LineOf(std::string_view path, const TextFormat::ParseInfoTree& lines) {
+  const TextFormat::ParseInfoTree* tree = &lines;
+  const Descriptor* type = v1::ServerConfig::descriptor();
+  for (;;) {
+    const size_t dot = path.find('.');
+    const FieldDescriptor* field = type->FindFieldByName(std::string(path.substr(0, dot)));
+    if (dot == path.npos) return tree->GetLocation(field, -1).line + 1;
+    tree = tree->GetTreeForNested(field, -1);
+    if (tree == nullptr) return 0;
+    type = field->message_type();
+    path.remove_prefix(dot + 1);
+  }
+}
+
 Status ReadFile(const std::string& file, v1::ServerConfig& config,
                 std::map<std::string, std::string>& origins) {
   std::ifstream stream(file, std::ios::binary);
@@ -191,20 +160,10 @@ Status ReadFile(const std::string& file, v1::ServerConfig& config,
   parser.WriteLocationsTo(&lines);
   if (!parser.ParseFromString(text, &config))
     return Fail(ErrorCode::kInvalidArgument, "{}", complaint.text());
-  VisitFields(*config.GetDescriptor(), "", [&](const std::string& path, const auto& field) {
-    const TextFormat::ParseInfoTree* tree = &lines;
-    const Descriptor* type = config.GetDescriptor();
-    for (std::string_view rest = path; rest.find('.') != rest.npos;) {
-      const FieldDescriptor* outer =
-          type->FindFieldByName(std::string(rest.substr(0, rest.find('.'))));
-      tree = tree->GetTreeForNested(outer, -1);
-      if (tree == nullptr) return;
-      type = outer->message_type();
-      rest.remove_prefix(rest.find('.') + 1);
-    }
-    const TextFormat::ParseLocation location = tree->GetLocation(&field, -1);
-    if (location.line >= 0) origins[path] = fmt::format("{}:{}", file, location.line + 1);
-  });
+  for (const Setting& setting : Settings()) {
+    if (const int line = LineOf(setting.path, lines); line > 0)
+      origins[std::string(setting.path)] = fmt::format("file {}:{}", file, line);
+  }
   return {};
 }
 
@@ -232,9 +191,9 @@ Status ReadEnvironment(const std::vector<std::string>& environment, v1::ServerCo
                        std::map<std::string, std::string>& origins) {
   std::map<std::string, std::string> paths;
   std::vector<std::string> names;
-  for (const ConfigField& field : ConfigFields()) {
-    names.push_back(EnvironmentName(field.path));
-    paths[names.back()] = field.path;
+  for (const Setting& setting : Settings()) {
+    names.push_back(EnvironmentName(setting.path));
+    paths[names.back()] = setting.path;
   }
   for (const std::string& entry : environment) {
     const std::string name = entry.substr(0, entry.find('='));
@@ -262,28 +221,16 @@ Status ReadFlags(const std::vector<std::pair<std::string, std::string>>& flags,
   return {};
 }
 
-Status CheckOneOf(const Configuration& loaded, std::string_view path,
-                  std::initializer_list<std::string_view> allowed) {
-  for (const ConfigValue& value : loaded.values) {
-    if (value.path != path) continue;
-    for (const std::string_view one : allowed) {
-      if (value.value == one) return {};
-    }
+Status CheckValue(const Setting& setting, const ConfigValue& value, uint64_t max) {
+  if (!setting.choices.empty()) {
+    if (value.value.empty() || std::ranges::count(setting.choices, value.value) > 0) return {};
     return Fail(ErrorCode::kInvalidArgument, "{}: {} is \"{}\"; it is one of {}", value.origin,
-                path, value.value, fmt::join(allowed, ", "));
+                setting.path, value.value, AllowedValues(setting));
   }
-  return {};
-}
-
-Status CheckRange(const Configuration& loaded, std::string_view path, uint64_t min, uint64_t max) {
-  for (const ConfigValue& value : loaded.values) {
-    if (value.path != path) continue;
-    const uint64_t number = ReadNumber(value.value, false).value_or(0);
-    if (number >= min && number <= max) return {};
-    return Fail(ErrorCode::kInvalidArgument, "{}: {} is {}; it lies in {} to {}", value.origin,
-                path, number, min, max);
-  }
-  return {};
+  const uint64_t number = max == 0 ? 0 : ReadNumber(value.value, false).value_or(0);
+  if (max == 0 || (number >= setting.min && number <= max)) return {};
+  return Fail(ErrorCode::kInvalidArgument, "{}: {} is {}; it lies in {} to {}", value.origin,
+              setting.path, number, setting.min, max);
 }
 
 Status CheckAddress(const Configuration& loaded) {
@@ -297,19 +244,14 @@ Status CheckAddress(const Configuration& loaded) {
 
 Status Check(const Configuration& loaded) {
   MNEME_TRY(CheckAddress(loaded));
-  MNEME_TRY(CheckOneOf(loaded, "reader", {"", "hla", "mhla", "native"}));
-  MNEME_TRY(CheckOneOf(loaded, "memory.page_dtype", {"f16", "f32"}));
-  MNEME_TRY(CheckOneOf(loaded, "log_level", {"debug", "info", "warning", "error"}));
-  MNEME_TRY(CheckRange(loaded, "listen.port", 1, 65535));
-  MNEME_TRY(CheckRange(loaded, "cpu.threads", 0, 1024));
-  MNEME_TRY(CheckRange(loaded, "scheduler.batch_max", 1, 256));
-  MNEME_TRY(CheckRange(loaded, "memory.readers", 1, 64));
-  MNEME_TRY(CheckRange(loaded, "limits.frame_bytes_max", kKiB, 16 * kMiB));
-  MNEME_TRY(CheckRange(loaded, "limits.connections_max", 1, 18'000));
-  MNEME_TRY(CheckRange(loaded, "limits.generated_tokens_max", 1, 65'536));
-  MNEME_TRY(CheckRange(loaded, "limits.output_max_bytes", 16 * kKiB, 4 * kMiB));
-  return CheckRange(loaded, "limits.output_pause_bytes", kKiB,
-                    loaded.config.limits().output_max_bytes());
+  for (size_t i = 0; i < loaded.values.size(); ++i) {
+    const Setting& setting = Settings()[i];
+    uint64_t max = setting.max;
+    if (setting.path == "limits.output_pause_bytes")
+      max = loaded.config.limits().output_max_bytes();
+    MNEME_TRY(CheckValue(setting, loaded.values[i], max));
+  }
+  return {};
 }
 
 }  // namespace
@@ -321,36 +263,22 @@ std::string EnvironmentName(std::string_view path) {
   return name;
 }
 
-std::vector<ConfigField> ConfigFields() {
-  std::vector<ConfigField> fields;
-  VisitFields(
-      *v1::ServerConfig::descriptor(), "",
-      [&fields](const std::string& path, const FieldDescriptor& field) {
-        const bool text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
-        const bool yes_no = field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
-        fields.push_back(
-            {path, text ? "text" : (yes_no ? "yes/no" : (IsBytes(field) ? "bytes" : "number"))});
-      });
-  return fields;
-}
-
 Result<Configuration> LoadConfiguration(const ConfigSources& sources) {
   Configuration loaded;
   std::map<std::string, std::string> origins;
   if (!sources.file.empty()) MNEME_TRY(ReadFile(sources.file, loaded.config, origins));
   MNEME_TRY(ReadEnvironment(sources.environment, loaded.config, origins));
   MNEME_TRY(ReadFlags(sources.flags, loaded.config, origins));
-  for (const ConfigField& field : ConfigFields()) {
-    const Place place = *Find(loaded.config, field.path);
-    const auto standard = Defaults().find(field.path);
-    if (standard != Defaults().end() && IsUnset(place)) {
+  for (const Setting& setting : Settings()) {
+    const std::string path(setting.path);
+    const Place place = *Find(loaded.config, path);
+    if (IsUnset(place)) {
       // Said to be 0 or empty, it has its default, and so that is where the value comes from.
-      MNEME_TRY(Set(place, standard->second, "default"));
-      origins[field.path] = "default";
+      if (!setting.standard.empty())
+        MNEME_TRY(Set(place, std::string(setting.standard), "default"));
+      origins[path] = "default";
     }
-    const auto origin = origins.find(field.path);
-    loaded.values.push_back(
-        {field.path, Text(place), origin == origins.end() ? "default" : origin->second});
+    loaded.values.push_back({path, Text(place), origins[path]});
   }
   MNEME_TRY(Check(loaded));
   return loaded;

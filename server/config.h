@@ -1,13 +1,12 @@
 // The configuration of `mneme serve`: a file, the environment and flags, in rising precedence, for
-// every field of config.proto alike, and where each value in force comes from.
+// every row of settings.h alike, and where each value in force comes from.
 //
 //   file         protobuf text format
 //   environment  MNEME_ and the path in capitals: MNEME_SCHEDULER_STEP_MS
 //   flag         the path: scheduler.step_ms
 //
 // Errors:   kInvalidArgument  an unknown key or a value that does not fit, naming file and line,
-// the
-//                             variable or the flag
+//                             the variable or the flag
 //           kPermissionDenied the address to listen on is not of this machine
 //           kNotFound         the file is not there
 #pragma once
@@ -33,23 +32,15 @@ struct ConfigSources {
 struct ConfigValue {
   std::string path;    // scheduler.step_ms
   std::string value;   // as text
-  std::string origin;  // default, FILE:LINE, environment NAME, flag --PATH
+  std::string origin;  // default, file NAME:LINE, environment NAME, flag --PATH
 };
 
 struct Configuration {
   v1::ServerConfig config;          // with every default filled in
-  std::vector<ConfigValue> values;  // every field, in the order of config.proto
+  std::vector<ConfigValue> values;  // of all Settings(), in their order
 };
 
 Result<Configuration> LoadConfiguration(const ConfigSources& sources);
-
-// Paths of all fields, in the order of config.proto, and the comment-free kind of each value:
-// text, number, bytes or yes/no.
-struct ConfigField {
-  std::string path;
-  std::string kind;
-};
-std::vector<ConfigField> ConfigFields();
 
 // MNEME_SCHEDULER_STEP_MS for scheduler.step_ms.
 std::string EnvironmentName(std::string_view path);

@@ -10,6 +10,8 @@
 #include <set>
 #include <string>
 
+#include "server/settings.h"
+
 namespace mneme::server {
 namespace {
 
@@ -45,7 +47,7 @@ class ConfigTest : public ::testing::Test {
   ConfigSources sources_;
 };
 
-TEST_F(ConfigTest, FillsInWhatTheProtoFilePromises) {
+TEST_F(ConfigTest, FillsInTheDefaultsOfTheTable) {
   const auto loaded = LoadConfiguration({});
   ASSERT_TRUE(loaded) << loaded.error().message();
   EXPECT_EQ(loaded->config.listen().port(), 7411u);
@@ -68,20 +70,19 @@ TEST_F(ConfigTest, LetsFlagsWinOverTheEnvironmentAndThatOverTheFile) {
   EXPECT_EQ(Value("scheduler.batch_max").origin, "environment MNEME_SCHEDULER_BATCH_MAX");
   EXPECT_EQ(Value("scheduler.running_max").value, "5");
   EXPECT_EQ(Value("scheduler.idle_tokens_max").value, "600");
-  EXPECT_EQ(Value("scheduler.running_max").origin, file_ + ":4");
+  EXPECT_EQ(Value("scheduler.running_max").origin, "file " + file_ + ":4");
   EXPECT_EQ(Value("memory.readers").origin, "default");
 }
 
 TEST_F(ConfigTest, ListsEveryFieldOnceWithADistinctVariable) {
-  const auto fields = ConfigFields();
-  EXPECT_GE(fields.size(), 25u);
+  EXPECT_GE(Settings().size(), 25u);
   std::set<std::string> names;
-  for (const ConfigField& field : fields) names.insert(EnvironmentName(field.path));
-  EXPECT_EQ(names.size(), fields.size());
+  for (const Setting& setting : Settings()) names.insert(EnvironmentName(setting.path));
+  EXPECT_EQ(names.size(), Settings().size());
   EXPECT_EQ(EnvironmentName("scheduler.step_ms"), "MNEME_SCHEDULER_STEP_MS");
   const auto loaded = LoadConfiguration({});
   ASSERT_TRUE(loaded);
-  EXPECT_EQ(loaded->values.size(), fields.size());
+  EXPECT_EQ(loaded->values.size(), Settings().size());
 }
 
 TEST_F(ConfigTest, RefusesAnUnknownKeyWithFileAndLine) {
@@ -129,7 +130,9 @@ TEST_F(ConfigTest, RefusesValuesOutOfRangeAndSaysWhereTheyComeFrom) {
   EXPECT_EQ(Complaint(), "flag --listen.port: listen.port is 70000; it lies in 1 to 65535");
   sources_.flags = {};
   Write("reader: \"mlp\"\n");
-  EXPECT_EQ(Complaint(), file_ + ":1: reader is \"mlp\"; it is one of , hla, mhla, native");
+  EXPECT_EQ(Complaint(), "file " + file_ +
+                             ":1: reader is \"mlp\"; it is one of hla, mhla, native, or empty for "
+                             "the model's own");
 }
 
 TEST_F(ConfigTest, SaysWhenTheFileIsNotThere) {

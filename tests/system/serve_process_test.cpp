@@ -1,5 +1,6 @@
 // The real `mneme serve`, with the service that echoes: how it starts, what it refuses, and how it
 // stops when a signal says so.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "server/settings.h"
 #include "tests/support/process.h"
 #include "tests/support/raw_client.h"
 
@@ -116,12 +118,24 @@ TEST(ServeProcessTest, PrintsTheSettingsInForceAndWhereTheyComeFrom) {
     return at != output.npos &&
            output.substr(at, output.find('\n', at) - at).ends_with("# " + origin);
   };
-  EXPECT_TRUE(says("model_dir = \"m\"", file + ":1")) << output;
+  EXPECT_TRUE(says("model_dir = \"m\"", "file " + file + ":1")) << output;
   EXPECT_TRUE(says("scheduler.step_ms = 30", "environment MNEME_SCHEDULER_STEP_MS")) << output;
-  EXPECT_TRUE(says("scheduler.batch_max = 2", file + ":2")) << output;
+  EXPECT_TRUE(says("scheduler.batch_max = 2", "file " + file + ":2")) << output;
   EXPECT_TRUE(says("listen.port = 7500", "flag --listen.port")) << output;
   EXPECT_TRUE(says("memory.readers = 8", "default")) << output;
   std::remove(file.c_str());
+}
+
+TEST(ServeProcessTest, SaysOfEverySettingWhatItDoesAndItsDefault) {
+  Process process(Serve({"--help"}));
+  EXPECT_EQ(process.Wait(), 0);
+  const std::string help = process.Output();
+  for (const server::Setting& setting : server::Settings()) {
+    EXPECT_NE(help.find("--" + std::string(setting.path)), help.npos) << setting.path;
+    const std::string what = fmt::format("{} [{}]", server::WhatItDoes(setting),
+                                         setting.standard.empty() ? "none" : setting.standard);
+    EXPECT_NE(help.find(what), help.npos) << what;
+  }
 }
 
 TEST(ServeProcessTest, RefusesCommandsAndFlagsItDoesNotKnow) {
