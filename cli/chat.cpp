@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
+#include "cli/answer_source.h"
 #include "cli/command.h"
 #include "cli/connect.h"
 #include "cli/terminal.h"
@@ -15,8 +17,6 @@
 #include "cli/turn_text.h"
 #include "engine/repetition_window.h"
 #include "engine/request_check.h"
-#include "model/utf8.h"
-#include "proto/error_wire.h"
 
 namespace mneme::cli {
 namespace {
@@ -41,13 +41,26 @@ Exits with 1 where an answer failed, 3 where --no-create finds no such session, 
 answers.)";
 
 constexpr char kHelp[] =
-    "/explain   which parts of the history the last answer read\n"
-    "/stats     counters and bytes of this session\n"
-    "/quit      leave; the session stays\n"
-    "Ctrl-C     stop an answer; what was said so far stays\n"
-    "Ctrl-D     leave\n"
-    "Alt-Enter  a new line of the message; pasted lines are one message\n"
-    "arrow up   an earlier message again\n";
+    R"(/explain   the sentence that the last answer came from, and what each of its tokens read
+/stats     counters and bytes of this session
+/help      this list
+/quit      leave; the session stays (also /exit)
+Ctrl-C     stop an answer; what was said so far stays
+Ctrl-D     leave
+Alt-Enter  a new line of the message; pasted lines are one message
+arrow up   an earlier message again
+
+The line in brackets after an answer says what it took:
+  restored N, replayed N, fresh N   tokens whose memory was kept and read back, tokens computed
+                                    again from the log, and tokens computed for the first time
+  pending N                         tokens that are logged and not computed yet
+  from disk in N ms                 the slowest place that memory came from, and how long it took
+  missed: ...                       why memory that should have been there was not
+  N tokens/s, first after N ms      how fast the answer came, and how soon it began
+  host N, disk N, index N, open N   bytes of this session: pages in memory, pages on disk, the
+                                    index of its chunks, the open chunk
+  turn N                            turns of this session so far
+)";
 
 struct ChatOptions {
   ServerChoice choice;
@@ -75,11 +88,10 @@ class Chat {
  private:
   std::optional<std::string> Next();
   LineReader::End end() const { return typed_ ? typed_->end() : lines_.end(); }
-  // False, with exit_code_ set, where the session cannot be talked to.
+  // False, with join_exit_code_ set, where the session cannot be talked to.
   bool Join();
   // Joins again where the connection was lost.
   bool Reach();
-  bool Sendable(const std::string& text);
   void ShowLastTurns(const v1::Opened& opened);
   void Command(const std::string& line);
   void Say(const std::string& text);
@@ -99,8 +111,11 @@ class Chat {
   LineReader lines_;
   std::optional<TerminalInput> typed_;  // where a terminal is read
   bool joined_ = false;
-  bool fresh_ = false;  // nothing said in this session yet
-  int exit_code_ = kExitOk;
+  bool joined_before_ = false;
+  bool fresh_ = false;            // nothing said in this session yet
+  bool showed_text_ = false;      // of the answer that is coming
+  int join_exit_code_ = kExitOk;  // why the last Join failed; a later one may succeed
+  int exit_code_ = kExitOk;       // of what was said and asked
 };
 
 void Chat::Note(const std::string& text) const {
@@ -122,7 +137,7 @@ int Chat::Run() {
   const bool json = options_.choice.json;
   const bool prompts = IsTerminal(0) && !json;
   if (IsTerminal(0)) typed_.emplace(!json && IsTerminal(1) ? 1 : (IsTerminal(2) ? 2 : -1), stop_);
-  if (!Join()) return exit_code_;
+  if (!Join()) return join_exit_code_;
   for (;;) {
     const std::optional<std::string> line = Next();
     if (!line) {
@@ -140,9 +155,13 @@ int Chat::Run() {
     }
     const std::string command = line->substr(0, line->find_last_not_of("\r\n") + 1);
     if (command == "/quit" || command == "/exit") break;
-    if (line->find_first_not_of(" \t\r\n\v\f") == line->npos || !Sendable(*line)) continue;
+    if (line->find_first_not_of(" \t\r\n\v\f") == line->npos) continue;
+    if (command == "/help") {
+      std::fputs(kHelp, stderr);
+      continue;
+    }
     if (!Reach()) {
-      if (!prompts) return exit_code_;
+      if (!prompts) break;
       Note("not sent; arrow up brings the message back once a server answers");
     } else if (command.front() == '/' && command.find('\n') == command.npos) {
       Command(command);
@@ -153,10 +172,10 @@ int Chat::Run() {
       if (prompts)
         Note("what the server acknowledged is kept; the next message connects again");
       else if (!Join())
-        return exit_code_;
+        break;
     }
   }
-  return exit_code_;
+  return join_exit_code_ != kExitOk ? join_exit_code_ : exit_code_;
 }
 
 bool Chat::Reach() {
@@ -165,23 +184,11 @@ bool Chat::Reach() {
   return Join();
 }
 
-bool Chat::Sendable(const std::string& text) {
-  const size_t valid = model::ValidUtf8Bytes(text);
-  if (valid == text.size()) return true;
-  Failed("not sent", Error(ErrorCode::kInvalidArgument,
-                           fmt::format("byte {} of the message is not UTF-8; convert the text, for "
-                                       "example with iconv -f latin1 -t utf-8",
-                                       valid + 1)));
-  return false;
-}
-
 bool Chat::Join() {
   joined_ = false;
   Connected connected = ConnectOrSay(options_.choice);
-  if (!connected.client) {
-    exit_code_ = connected.exit_code;
-    return false;
-  }
+  join_exit_code_ = connected.exit_code;
+  if (!connected.client) return false;
   client_ = std::move(connected.client);
   v1::Request request;
   request.mutable_open()->set_session(options_.session);
@@ -190,12 +197,19 @@ bool Chat::Join() {
       client_->Call(std::move(request), [this](const v1::Event& part) { OnEvent(part); });
   progress_.Clear();
   if (!event) {
-    Failed("chat " + options_.session, event.error());
+    join_exit_code_ = Complain("chat " + options_.session, event.error(), options_.choice.json);
     return false;
   }
   const v1::Opened& opened = event->opened();
   fresh_ = opened.head().turn() == 0;
   joined_ = true;
+  if (!std::exchange(joined_before_, true) && !fresh_ && !options_.system.empty()) {
+    // Also where a program reads: it asked for something that is not done.
+    fmt::print(stderr, "{}\n",
+               Dim(fmt::format("--system is not said: {} has {} turns already; a system message "
+                               "begins a fresh session",
+                               options_.session, Count(opened.head().turn()))));
+  }
   if (options_.choice.json) {
     fmt::print("{}\n", JsonLine(*event));
     std::fflush(stdout);
@@ -228,9 +242,7 @@ void Chat::ShowLastTurns(const v1::Opened& opened) {
 }
 
 void Chat::Command(const std::string& line) {
-  if (line == "/help") {
-    std::fputs(kHelp, stderr);
-  } else if (line == "/stats") {
+  if (line == "/stats") {
     ShowStats();
   } else if (line == "/explain") {
     Explain();
@@ -281,12 +293,14 @@ void Chat::OnEvent(const v1::Event& event) {
                    progress.tokens_per_second());
   } else if (event.has_token()) {
     progress_.Clear();
+    showed_text_ = true;
     fmt::print("{}", IsTerminal(1) ? Printable(event.token().text()) : event.token().text());
     std::fflush(stdout);
   }
 }
 
 void Chat::Say(const std::string& text) {
+  showed_text_ = false;
   const auto event = client_->Call(
       RequestFor(text), [this](const v1::Event& part) { OnEvent(part); }, &stop_);
   progress_.Clear();
@@ -295,7 +309,7 @@ void Chat::Say(const std::string& text) {
     OnEvent(*event);
   } else {
     if (!event) {
-      fmt::print("\n");
+      if (showed_text_) fmt::print("\n");
       std::fflush(stdout);
       return Failed("chat " + options_.session, event.error());
     }
@@ -331,6 +345,11 @@ void Chat::Explain() {
     *event.mutable_explanation() = *explanation;
     return OnEvent(event);
   }
+  if (const auto source = FindSource(*client_, options_.session, *explanation); !source) {
+    Failed("/explain", source.error());
+  } else if (*source) {
+    fmt::print("turn {} was read from {}\n", explanation->turn(), SourceText(**source));
+  }
   for (const std::string& line : ExplanationLines(*explanation)) fmt::print("{}\n", line);
   std::fflush(stdout);
 }
@@ -348,10 +367,6 @@ void Chat::ShowStats() {
   std::fflush(stdout);
 }
 
-std::string NeedsUtf8(const std::string& text) {
-  return model::ValidUtf8Bytes(text) == text.size() ? "" : "the text is not UTF-8";
-}
-
 }  // namespace
 
 int RunChat(int argc, char** argv) {
@@ -360,11 +375,10 @@ int RunChat(int argc, char** argv) {
   ChatOptions options;
   options.choice.program = argv[0];
   app.add_option("name", options.session, "the session: visible characters without '/'")
-      ->required()
-      ->check(NeedsUtf8);
+      ->required();
   AddServerOptions(app, options.choice);
   app.add_flag("--no-create", options.no_create, "fail where there is no such session");
-  app.add_option("--system", options.system, "system message of a fresh session")->check(NeedsUtf8);
+  app.add_option("--system", options.system, "system message of a fresh session");
   app.add_option("--show", options.show_turns, "turns shown when it is resumed [3]")
       ->check(CLI::Range(0, 1000));
   app.add_option("--max-tokens", options.max_tokens, "most tokens of an answer [the server's]");
@@ -381,7 +395,8 @@ int RunChat(int argc, char** argv) {
                  "tokens before a drawn one that the penalty looks at; 0: 65,536 [0]")
       ->check(CLI::Range(0u, engine::kRepetitionWindowMax));
   app.add_option("--seed", options.seed, "of the sampling [0]");
-  app.add_flag("--thinking", options.thinking, "let the model think first");
+  app.add_flag("--thinking", options.thinking,
+               "let the model think before it answers; refused where it was trained without");
   if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;
   return Chat(options).Run();
 }

@@ -9,6 +9,8 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_error.h"
+#include "cli/answer_source.h"
 #include "cli/command.h"
 #include "cli/connect.h"
 #include "cli/server_process.h"
@@ -64,7 +66,8 @@ Status EmptyFolder(const std::filesystem::path& folder) {
   std::filesystem::remove_all(folder, failure);
   if (!failure) std::filesystem::create_directories(folder, failure);
   if (!failure) return {};
-  return Fail(ErrorCode::kUnavailable, "folder {}: {}", folder.string(), failure.message());
+  return Fail(ErrorCode::kUnavailable, "folder {}",
+              FileErrorText(folder.string(), "emptied and made again", failure.value()));
 }
 
 class Demo {
@@ -81,9 +84,7 @@ class Demo {
   Status KillAndReturn();
   Status Ask();
   Status AskOne(const eval::Question& question, bool first);
-  Status ReadTranscript();
   Status ShowSource(const eval::Question& question);
-  std::string LineWith(const std::string& value, uint64_t first, uint64_t tokens) const;
   Status CheckCounters();
   void Check(bool holds, const std::string& what);
 
@@ -91,7 +92,6 @@ class Demo {
   std::filesystem::path folder_;
   uint64_t host_bytes_max_ = 0;
   eval::History history_;
-  std::vector<v1::TranscriptTurn> told_;
   std::unique_ptr<ServerProcess> server_;
   std::unique_ptr<client::Client> client_;
   double read_seconds_ = 0;
@@ -234,58 +234,25 @@ Status Demo::AskOne(const eval::Question& question, bool first) {
   return {};
 }
 
-// The sentence that the last answer was read from: among the chunks that its first words chose, the
-// line of the log that holds the value.
+// The sentence that the last answer was read from.
 Status Demo::ShowSource(const eval::Question& question) {
   v1::ExplainRequest request;
   request.set_session(kSession);
   const auto explanation = client_->Explain(std::move(request));
   MNEME_TRY(explanation);
+  const auto source = FindSource(*client_, kSession, *explanation);
+  MNEME_TRY(source);
   const std::string value = question.answer.substr(0, question.answer.size() - 1);
-  for (const v1::TokenExplanation& token : explanation->tokens()) {
-    for (const v1::Contribution& from : token.contributions()) {
-      const std::string line = LineWith(value, from.first_position(), from.tokens());
-      if (line.empty()) continue;
-      Say(fmt::format("    from tokens {} to {} ({}): {}", from.first_position(),
-                      from.first_position() + from.tokens() - 1, from.tier(), Printable(line)));
-      return {};
-    }
-  }
-  Check(false, fmt::format("a chunk that holds `{}` was read", Printable(value)));
-  return {};
-}
-
-// The first line of what was told between two positions that holds `value`; empty where none does.
-std::string Demo::LineWith(const std::string& value, uint64_t first, uint64_t tokens) const {
-  for (const v1::TranscriptTurn& turn : told_) {
-    for (const v1::TranscriptPart& part : turn.parts()) {
-      if (part.first_position() >= first + tokens) continue;
-      if (part.first_position() + part.tokens() <= first) continue;
-      const size_t at = part.text().find(value);
-      if (at == std::string::npos) continue;
-      const size_t begin = part.text().rfind('\n', at) + 1;  // 0 where there is none
-      return part.text().substr(begin, part.text().find('\n', at) - begin);
-    }
+  const bool holds = *source && (*source)->sentence.find(value) != std::string::npos;
+  if (holds) {
+    Say("    from " + SourceText(**source));
+  } else {
+    Check(false, fmt::format("a sentence with `{}` was read", Printable(value)));
   }
   return {};
-}
-
-// What the log holds, as the server gives it back after its return.
-Status Demo::ReadTranscript() {
-  v1::TranscriptRequest request;
-  request.set_session(kSession);
-  request.set_first_turn(1);
-  for (;;) {
-    auto transcript = client_->Transcript(request);
-    MNEME_TRY(transcript);
-    for (v1::TranscriptTurn& turn : *transcript->mutable_turns()) told_.push_back(std::move(turn));
-    if (!transcript->more() || told_.empty()) return {};
-    request.set_first_turn(told_.back().turn() + 1);
-  }
 }
 
 Status Demo::Ask() {
-  MNEME_TRY(ReadTranscript());
   Say("\nasking:");
   for (size_t index = 0; index < history_.questions.size(); ++index)
     MNEME_TRY(AskOne(history_.questions[index], index == 0));

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/utf8.h"
+#include "base/utf8.h"
 
 namespace mneme::cli {
 namespace {
@@ -31,7 +31,7 @@ size_t Before(std::string_view text, size_t at) {
 }
 
 size_t After(std::string_view text, size_t at) {
-  return at < text.size() ? at + model::FirstCharacter(text.substr(at)).bytes : text.size();
+  return at < text.size() ? at + FirstCharacter(text.substr(at)).bytes : text.size();
 }
 
 // The first character of `bytes` as it is shown.
@@ -48,14 +48,13 @@ Cell FirstCell(std::string_view bytes) {
   if (byte < 0x20 || byte == 0x7f)
     return {{'^', static_cast<char>(byte ^ 0x40)}, /*bytes=*/1, /*columns=*/2};
   if (byte < 0x80) return {std::string(1, bytes.front())};
-  const model::Utf8Step step = model::FirstCharacter(bytes);
-  if (step.kind != model::Utf8Kind::kCharacter)
-    return {std::string(model::kReplacement), step.bytes};
+  const Utf8Step step = FirstCharacter(bytes);
+  if (step.kind != Utf8Kind::kCharacter) return {std::string(kReplacement), step.bytes};
   utf8proc_int32_t character = 0;
   utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(bytes.data()),
                    static_cast<utf8proc_ssize_t>(step.bytes), &character);
   if (utf8proc_category(character) == UTF8PROC_CATEGORY_CC)
-    return {std::string(model::kReplacement), step.bytes};
+    return {std::string(kReplacement), step.bytes};
   return {std::string(bytes.substr(0, step.bytes)), step.bytes,
           static_cast<size_t>(std::max(0, utf8proc_charwidth(character)))};
 }

@@ -32,7 +32,7 @@ struct SessionCommand {
 };
 
 void PrintSummary(const v1::SessionSummary& session) {
-  fmt::print("{:<24} {:>6} {:>12}  {:>10} {:>10} {:>10}  {:<16}  {}\n",
+  fmt::print("{:<24} {:>6} {:>12}  {:>10} {:>10} {:>10}  {:<20}  {}\n",
              Printable(session.session()), Count(session.head().turn()),
              Count(session.head().position()), Bytes(session.bytes().device_bytes()),
              Bytes(session.bytes().host_bytes()), Bytes(session.bytes().disk_bytes()),
@@ -52,7 +52,7 @@ int List(client::Client& client, const SessionCommand& command) {
         continue;
       }
       if (std::exchange(first, false)) {
-        fmt::print("{:<24} {:>6} {:>12}  {:>10} {:>10} {:>10}  {:<16}  {}\n", "SESSION", "TURNS",
+        fmt::print("{:<24} {:>6} {:>12}  {:>10} {:>10} {:>10}  {:<20}  {}\n", "SESSION", "TURNS",
                    "TOKENS", "DEVICE", "HOST", "DISK", "LAST USED", "READER");
       }
       PrintSummary(session);
@@ -148,8 +148,10 @@ int RunSession(int argc, char** argv) {
   remove.add_option("name", command.name, "the session")->required();
   remove.add_flag("--yes,-y", command.yes,
                   "do not ask; needed where standard input is not a terminal");
-  for (CLI::App* subcommand : {&list, &show, &remove})
+  for (CLI::App* subcommand : {&list, &show, &remove}) {
+    subcommand->footer(kFooter);
     AddServerOptions(*subcommand, command.choice);
+  }
   if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;
   if (remove.parsed() && !command.yes && !IsTerminal(0)) return RefuseToRemoveUnasked(command);
   const Connected connected = ConnectOrSay(command.choice);

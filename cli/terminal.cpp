@@ -25,6 +25,7 @@ constexpr size_t kBarWidth = 24;
 std::atomic<bool> interrupted{false};
 
 void OnInterrupt(int) {
+  DropTypedAhead();  // a paste that was not meant is not sent line by line
   if (!interrupted.exchange(true)) return;
   RestoreTerminal();
   _exit(130);
@@ -75,8 +76,8 @@ std::string Moment(int64_t wall_us) {
   const std::time_t seconds = wall_us / 1'000'000;
   std::tm local{};
   localtime_r(&seconds, &local);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M", &local);
+  std::array<char, 64> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M %Z", &local);
   return text.data();
 }
 

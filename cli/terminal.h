@@ -20,7 +20,7 @@ std::string Printable(std::string_view text);
 std::string Count(uint64_t number);
 // 1.2 GiB
 std::string Bytes(uint64_t bytes);
-// 2026-11-29 17:20, in local time; "never" for 0.
+// 2026-11-29 17:20 CET, in local time and with its zone; "never" for 0.
 std::string Moment(int64_t wall_us);
 
 // Colour and progress bars are for terminals, and colour only where NO_COLOR is not set.

@@ -77,11 +77,16 @@ void RestoreTerminal() {
   tcsetattr(0, TCSANOW, &former_mode);
 }
 
+void DropTypedAhead() {
+  if (editing != 0) tcflush(0, TCIFLUSH);
+}
+
 TerminalInput::TerminalInput(int shown_on, const std::atomic<bool>& stop)
     : shown_on_(shown_on), stop_(stop) {
   if (tcgetattr(0, &former_mode) != 0) return;
   editing_mode = former_mode;
-  // Ctrl-C, Ctrl-Z and Ctrl-\ stay signals.
+  // Ctrl-C, Ctrl-Z and Ctrl-\ stay signals; what was typed before them is not thrown away.
+  editing_mode.c_lflag |= NOFLSH;
   editing_mode.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | IEXTEN);
   editing_mode.c_iflag &= ~static_cast<tcflag_t>(ICRNL | INLCR | IGNCR | IXON | ISTRIP);
   editing_mode.c_cc[VMIN] = 1;

@@ -45,4 +45,8 @@ class TerminalInput {
 // Gives the terminal its former mode back, if a TerminalInput changed it. Safe in a signal handler.
 void RestoreTerminal();
 
+// Throws away what was typed and not read yet, while a TerminalInput exists. Safe in a signal
+// handler.
+void DropTypedAhead();
+
 }  // namespace mneme::cli

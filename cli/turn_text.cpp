@@ -15,21 +15,26 @@ constexpr std::string_view kStart = "<|im_start|>";
 constexpr std::string_view kEnd = "<|im_end|>";
 constexpr std::string_view kNoThoughts = "<think>\n\n</think>";
 
-std::string Trimmed(std::string_view text) {
+std::string_view Trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \n\r\t";
   const size_t first = text.find_first_not_of(kSpace);
-  if (first == text.npos) return "";
-  return std::string(text.substr(first, text.find_last_not_of(kSpace) - first + 1));
+  if (first == text.npos) return text.substr(0, 0);
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-// Adds what `text` says to `spoken`; `role` is whose turn it is before and after.
-void Split(std::string_view text, std::string& role, std::vector<Spoken>& spoken) {
+// Adds what `whole` says, the text of part `index`, to `spoken`; `role` is whose turn it is before
+// and after.
+void Split(const std::string& whole, int index, std::string& role, std::vector<Spoken>& spoken) {
   const auto add = [&](std::string_view part) {
     if (part.starts_with(kNoThoughts)) part.remove_prefix(kNoThoughts.size());
-    std::string said = Trimmed(part);
-    if (!said.empty()) spoken.push_back({role, std::move(said)});
+    const std::string_view said = Trimmed(part);
+    if (said.empty()) return;
+    spoken.push_back({.role = role,
+                      .text = std::string(said),
+                      .part = index,
+                      .offset = static_cast<size_t>(said.data() - whole.data())});
   };
-  for (;;) {
+  for (std::string_view text = whole;;) {
     const size_t start = text.find(kStart);
     const std::string_view before = text.substr(0, start);
     add(before.substr(0, before.find(kEnd)));
@@ -45,19 +50,14 @@ void AddCounter(std::vector<std::string>& lines, const char* name, uint64_t valu
   if (value > 0) lines.push_back(fmt::format("{:<22}{}", name, Count(value)));
 }
 
-std::string OneLine(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 }  // namespace
 
 std::vector<Spoken> SpokenIn(const v1::TranscriptTurn& turn) {
   std::vector<Spoken> spoken;
   std::string role = "user";
-  for (const v1::TranscriptPart& part : turn.parts()) {
-    if (part.generated()) role = "assistant";
-    Split(part.text(), role, spoken);
+  for (int index = 0; index < turn.parts_size(); ++index) {
+    if (turn.parts(index).generated()) role = "assistant";
+    Split(turn.parts(index).text(), index, role, spoken);
   }
   return spoken;
 }
@@ -128,20 +128,21 @@ std::vector<std::string> StatsLines(const v1::StatsReply& stats) {
   return lines;
 }
 
-// The shares of a token are summed over heads and layers, so they may well exceed 1.
 std::vector<std::string> ExplanationLines(const v1::Explanation& explanation) {
   if (!explanation.none_because().empty())
     return {"nothing to explain: " + Printable(explanation.none_because())};
   std::vector<std::string> lines = {
-      fmt::format("turn {}: what each token read of the history", explanation.turn())};
+      fmt::format("turn {}, token by token: how much of what it read came from which tokens, and "
+                  "where those lay",
+                  explanation.turn()),
+      "(shares are summed over heads and layers, so they may exceed 1)"};
   for (const v1::TokenExplanation& token : explanation.tokens()) {
     lines.push_back(fmt::format("at {} \"{}\"", Count(token.position()), Printable(token.text())));
     if (token.contributions().empty()) lines.push_back("  nothing before the open chunk");
     for (const v1::Contribution& part : token.contributions()) {
-      lines.push_back(fmt::format("  {:5.2f}  tokens {} to {}, {}: {}", part.share(),
-                                  Count(part.first_position()),
-                                  Count(part.first_position() + part.tokens() - 1),
-                                  Printable(part.tier()), Printable(OneLine(part.text()))));
+      lines.push_back(
+          fmt::format("  {:5.2f}  tokens {} to {}, {}", part.share(), Count(part.first_position()),
+                      Count(part.first_position() + part.tokens() - 1), Printable(part.tier())));
     }
   }
   if (explanation.more()) lines.push_back("(and more tokens)");

@@ -12,6 +12,8 @@ namespace mneme::cli {
 struct Spoken {
   std::string role;
   std::string text;
+  int part = 0;       // of the turn, that it stands in
+  size_t offset = 0;  // of its first byte in that part's text
 };
 std::vector<Spoken> SpokenIn(const v1::TranscriptTurn& turn);
 
@@ -19,6 +21,7 @@ std::vector<Spoken> SpokenIn(const v1::TranscriptTurn& turn);
 std::vector<std::string> TurnLines(const v1::TranscriptTurn& turn);
 
 std::vector<std::string> StatsLines(const v1::StatsReply& stats);
+// A line that says what the columns are, then the chunks that each token read.
 std::vector<std::string> ExplanationLines(const v1::Explanation& explanation);
 
 // restored 30,112, replayed 34, fresh 52 from disk in 12 ms

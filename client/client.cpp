@@ -251,6 +251,7 @@ bool Client::connected() const {
 
 Result<uint64_t> Client::Send(v1::Request request, OnEvent on_event) {
   if (request.deadline_ms() == 0) request.set_deadline_ms(options_.request_ms);
+  MNEME_TRY(proto::CheckTexts(request));
   Wire& wire = *wire_;
   uint64_t id = 0;
   {

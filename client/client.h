@@ -14,6 +14,7 @@
 //                             idempotency key, or read the head
 //           kDeadlineExceeded connecting took too long, or no answer came in time
 //           too_large         the request is longer than the server takes
+//           kInvalidArgument  a text of the request is not UTF-8; nothing was sent
 #pragma once
 
 #include <atomic>

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "model/bpe.h"
 #include "model/tokenizer_file.h"
 #include "model/unicode_versions.h"
-#include "model/utf8.h"
 
 namespace mneme::model {
 namespace {

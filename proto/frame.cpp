@@ -7,11 +7,15 @@
 #include <cstring>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace mneme::proto {
 namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
 using google::protobuf::internal::WireFormatLite;
 
 constexpr size_t kBufferBytesMin = 4 * kKiB;
@@ -21,7 +25,7 @@ class Scanner {
  public:
   explicit Scanner(const FrameLimits& limits) : limits_(limits) {}
 
-  Status Message(ByteSpan bytes, const Descriptor& type, uint32_t depth) {
+  Status Scan(ByteSpan bytes, const Descriptor& type, uint32_t depth) {
     if (depth > limits_.depth_max) {
       return Fail(ErrorCode::kInvalidArgument, "{}: messages are nested deeper than {}",
                   type.name(), limits_.depth_max);
@@ -54,7 +58,7 @@ class Scanner {
     if (field->type() == FieldDescriptor::TYPE_STRING && !IsText(value)) {
       return Fail(ErrorCode::kInvalidArgument, "{}: {} is not UTF-8", type.name(), field->name());
     }
-    if (field->message_type() != nullptr) return Message(value, *field->message_type(), depth + 1);
+    if (field->message_type() != nullptr) return Scan(value, *field->message_type(), depth + 1);
     return {};
   }
 
@@ -68,8 +72,8 @@ class Scanner {
 
   // Asked here because protobuf would write a line to the log for each text that is not.
   static bool IsText(ByteSpan value) {
-    return google::protobuf::internal::IsStructurallyValidUTF8(
-        reinterpret_cast<const char*>(value.data()), static_cast<int>(value.size()));
+    const std::string_view text(reinterpret_cast<const char*>(value.data()), value.size());
+    return ValidUtf8Bytes(text) == text.size();
   }
 
   static uint32_t WireTypeOf(const FieldDescriptor& field) {
@@ -120,20 +124,54 @@ class Scanner {
   uint32_t items_ = 0;
 };
 
-template <typename Message>
-Result<Message> Parse(ByteSpan bytes, const FrameLimits& limits) {
+template <typename Parsed>
+Result<Parsed> Parse(ByteSpan bytes, const FrameLimits& limits) {
   if (bytes.size() > limits.frame_bytes_max) {
     return Fail(Reason::kTooLarge, "a frame of {} bytes; the most is {}", bytes.size(),
                 limits.frame_bytes_max);
   }
-  MNEME_TRY(Scanner(limits).Message(bytes, *Message::descriptor(), 1));
-  Message message;
+  MNEME_TRY(Scanner(limits).Scan(bytes, *Parsed::descriptor(), 1));
+  Parsed message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    return Fail(ErrorCode::kInvalidArgument, "{}: damaged", Message::descriptor()->name());
+    return Fail(ErrorCode::kInvalidArgument, "{}: damaged", Parsed::descriptor()->name());
   return message;
 }
 
+Status CheckText(const std::string& text, const std::string& path) {
+  const size_t valid = ValidUtf8Bytes(text);
+  if (valid == text.size()) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "{}: byte {} is not UTF-8; convert the text, for example with iconv -f latin1 -t "
+              "utf-8",
+              path, valid + 1);
+}
+
+Status CheckTextsWithin(const Message& message, const std::string& prefix) {
+  const Reflection& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const bool text = field->type() == FieldDescriptor::TYPE_STRING;
+    if (!text && field->message_type() == nullptr) continue;
+    const std::string path = prefix + field->name();
+    if (!field->is_repeated()) {
+      MNEME_TRY(text ? CheckText(reflection.GetString(message, field), path)
+                     : CheckTextsWithin(reflection.GetMessage(message, field), path + "."));
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+      const std::string place = fmt::format("{}[{}]", path, i);
+      MNEME_TRY(
+          text ? CheckText(reflection.GetRepeatedString(message, field, i), place)
+               : CheckTextsWithin(reflection.GetRepeatedMessage(message, field, i), place + "."));
+    }
+  }
+  return {};
+}
+
 }  // namespace
+
+Status CheckTexts(const Message& message) { return CheckTextsWithin(message, ""); }
 
 size_t FrameBytes(const google::protobuf::MessageLite& message) {
   return kFrameHeaderBytes + message.ByteSizeLong();

@@ -41,10 +41,14 @@ struct FrameLimits {
 inline constexpr FrameLimits kEventLimits{
     .frame_bytes_max = static_cast<uint32_t>(16 * kMiB), .items_max = 262'144, .depth_max = 16};
 
+// kInvalidArgument for the first text of `message` that is not UTF-8, with its field and its first
+// wrong byte: "generate.input.messages.messages[0].content: byte 4 is not UTF-8".
+Status CheckTexts(const google::protobuf::Message& message);
+
 // Bytes of the frame that holds `message`.
 size_t FrameBytes(const google::protobuf::MessageLite& message);
 
-// Appends the frame of `message`, which is shorter than 4 GiB.
+// Appends the frame of `message`, which is shorter than 4 GiB and passed CheckTexts.
 void AppendFrame(const google::protobuf::MessageLite& message, std::string& out);
 
 Result<v1::Request> ParseRequest(ByteSpan message, const FrameLimits& limits);

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <ctime>
+
 namespace mneme::cli {
 namespace {
 
@@ -24,6 +27,14 @@ TEST(TerminalTest, WritesNumbersForPeople) {
   EXPECT_EQ(Bytes(1023), "1023 B");
   EXPECT_EQ(Bytes(1536), "1.5 KiB");
   EXPECT_EQ(Bytes(uint64_t{5} << 30), "5.0 GiB");
+}
+
+TEST(TerminalTest, WritesMomentsWithTheirZone) {
+  setenv("TZ", "CET-1", /*overwrite=*/1);
+  tzset();
+  EXPECT_EQ(Moment(1'796'000'400'000'000), "2026-11-30 02:00 CET");
+  unsetenv("TZ");
+  tzset();
   EXPECT_EQ(Moment(0), "never");
 }
 

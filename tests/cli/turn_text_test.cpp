@@ -24,6 +24,16 @@ TEST(TurnTextTest, TakesTheChatTemplatesMarksAway) {
   EXPECT_EQ(lines[2], "assistant: under the stone");
 }
 
+TEST(TurnTextTest, SaysWhereInTheTurnItStands) {
+  v1::TranscriptTurn turn;
+  AddPart(turn, false, "<|im_start|>user\n where is it?<|im_end|>\n");
+  AddPart(turn, true, "under the stone<|im_end|>");
+  for (const Spoken& spoken : SpokenIn(turn)) {
+    EXPECT_EQ(turn.parts(spoken.part).text().substr(spoken.offset, spoken.text.size()),
+              spoken.text);
+  }
+}
+
 TEST(TurnTextTest, LeavesTextWithoutMarksAsItIs) {
   v1::TranscriptTurn turn;
   AddPart(turn, false, "once upon a time");
@@ -69,12 +79,14 @@ TEST(TurnTextTest, ExplainsOrSaysWhyNot) {
   part.set_tokens(256);
   part.set_share(0.5);
   part.set_tier("host");
-  part.set_text("the\n\x1b stone");
   explanation.add_tokens()->set_text("sky");
   const auto lines = ExplanationLines(explanation);
-  ASSERT_EQ(lines.size(), 5u);
-  EXPECT_EQ(lines[2], "   0.50  tokens 256 to 511, host: the \\x1b stone");
-  EXPECT_EQ(lines[4], "  nothing before the open chunk");
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(lines[0],
+            "turn 0, token by token: how much of what it read came from which tokens, and where "
+            "those lay");
+  EXPECT_EQ(lines[3], "   0.50  tokens 256 to 511, host");
+  EXPECT_EQ(lines[5], "  nothing before the open chunk");
 }
 
 }  // namespace

@@ -90,6 +90,27 @@ class OddServer {
   std::thread thread_;
 };
 
+TEST_F(ClientTest, RefusesTextThatIsNotUtf8BeforeAnythingIsSent) {
+  Start();
+  ASSERT_TRUE(client_->Open("harbour"));
+  ::testing::internal::CaptureStderr();
+  const auto answer = client_->Generate(Ask("harbour", "caf\xe9"));
+  const auto stats = client_->Stats("caf\xe9");
+  const auto deleted = client_->Delete("\xff");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "protobuf complains by itself";
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(answer.error().message(),
+            "generate.input.messages.messages[0].content: byte 4 is not UTF-8; convert the text, "
+            "for example with iconv -f latin1 -t utf-8");
+  ASSERT_FALSE(stats);
+  EXPECT_EQ(stats.error().message().substr(0, 37), "stats.session: byte 4 is not UTF-8; c");
+  ASSERT_FALSE(deleted);
+  EXPECT_EQ(deleted.error().message().substr(0, 36), "delete.session: byte 1 is not UTF-8;");
+  EXPECT_TRUE(client_->connected());
+  EXPECT_TRUE(client_->Stats("harbour")) << "the connection is as good as before";
+}
+
 TEST_F(ClientTest, HoldsAConversation) {
   Start();
   const auto opened = client_->Open("harbour");

@@ -9,7 +9,7 @@
 #include <functional>
 #include <random>
 
-#include "model/utf8.h"
+#include "base/utf8.h"
 #include "tests/model/tokenizer_case.h"
 
 namespace mneme::model {

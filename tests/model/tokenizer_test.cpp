@@ -12,8 +12,8 @@
 #include <cstring>
 #include <random>
 
+#include "base/utf8.h"
 #include "model/unicode_versions.h"
-#include "model/utf8.h"
 #include "tests/model/tokenizer_case.h"
 
 namespace mneme::model {

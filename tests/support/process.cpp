@@ -7,6 +7,7 @@
 #include <pty.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -123,6 +124,22 @@ void Process::Type(const std::string& text) {
 }
 
 void Process::Signal(int signal) { kill(pid_, signal); }
+
+bool Process::TerminalEdits() const {
+  termios mode{};
+  MNEME_CHECK(tcgetattr(terminal_, &mode) == 0, "no terminal");
+  return (mode.c_lflag & ICANON) != 0 && (mode.c_lflag & ECHO) != 0;
+}
+
+bool Process::WaitUntilStopped(int wait_ms) {
+  for (int waited_ms = 0; waited_ms <= wait_ms; waited_ms += 5) {
+    const std::string status = ReadAll("/proc/" + std::to_string(pid_) + "/stat");
+    // After the name in parentheses comes the state.
+    if (status.find(") T ") != std::string::npos) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
 
 bool Process::running() {
   if (exit_code_ >= 0) return false;

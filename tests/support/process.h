@@ -30,6 +30,10 @@ class Process {
   bool WaitForOutput(const std::string& text, int wait_ms = 10'000);
   void Type(const std::string& text);
   void Signal(int signal);
+  // Whether the pseudo-terminal edits lines itself, as it did before the program.
+  bool TerminalEdits() const;
+  // Until it is stopped, as by Ctrl-Z.
+  bool WaitUntilStopped(int wait_ms = 5'000);
   bool running();
   pid_t pid() const { return pid_; }
   // The exit code once it has ended, 128 + signal for a violent end, -1 while it runs after the

@@ -2,6 +2,7 @@
 // that the server then holds.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <memory>
 
 #include "client/client.h"
@@ -97,8 +98,7 @@ TEST(ChatInputProcessTest, TextThatIsNotUtf8IsRefusedInOneLine) {
   ASSERT_TRUE(chat.WaitForOutput("> "));
   chat.Type("caf\xe9\rsecond\r");
   ASSERT_TRUE(chat.WaitForOutput("turn 1]"));
-  EXPECT_NE(chat.Output().find("not sent: byte 4 of the message is not UTF-8"), std::string::npos)
-      << chat.Output();
+  EXPECT_NE(chat.Output().find("content: byte 4 is not UTF-8"), std::string::npos) << chat.Output();
   EXPECT_EQ(chat.Output().find("libprotobuf"), std::string::npos) << chat.Output();
   EXPECT_EQ(Prompts(served, "a"), std::vector<std::string>{"second"});
 }
@@ -117,6 +117,95 @@ TEST(ChatInputProcessTest, GoesOnWithAServerThatWasStartedAgain) {
   chat.Type("\033[A\r");
   ASSERT_TRUE(chat.WaitForOutput("turn 1]")) << chat.Output();
   EXPECT_EQ(Prompts(again, "a"), std::vector<std::string>{"hello"});
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 0) << "what was asked was answered in the end";
+}
+
+TEST(ChatInputProcessTest, LeavesWithTheCodeOfNoServerWhereNoneCameBack) {
+  auto served = std::make_unique<ServedProcess>();
+  Process chat(OnTerminal(*served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  served.reset();
+  chat.Type("hello\r");
+  ASSERT_TRUE(chat.WaitForOutput("not sent; arrow up")) << chat.Output();
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 4);
+}
+
+TEST(ChatInputProcessTest, APasteDuringAnAnswerIsOneMessage) {
+  ServedProcess served({"FAKE_TOKEN_US=20000"});
+  Process chat(OnTerminal(served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  chat.Type("count 20\r");
+  ASSERT_TRUE(chat.WaitForOutput("1 2 3 "));
+  chat.Type(Paste("one\rtwo\rthree") + "\r");
+  ASSERT_TRUE(chat.WaitForOutput("turn 2]")) << chat.Output();
+  EXPECT_EQ(Prompts(served, "a"), (std::vector<std::string>{"count 20", "one\ntwo\nthree"}));
+  EXPECT_NE(chat.Output().find("19 20 "), std::string::npos) << "the answer is not cut into";
+}
+
+TEST(ChatInputProcessTest, GivesTheTerminalBackWhileItIsStopped) {
+  ServedProcess served({"FAKE_TOKEN_US=20000"});
+  Process chat(OnTerminal(served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  EXPECT_FALSE(chat.TerminalEdits());
+  chat.Type("hel\x1a");  // Ctrl-Z at the prompt
+  ASSERT_TRUE(chat.WaitUntilStopped());
+  EXPECT_TRUE(chat.TerminalEdits());
+  EXPECT_TRUE(chat.Output().ends_with("\033[?2004l")) << chat.Output();
+  chat.Signal(SIGCONT);
+  chat.Type("lo\r");
+  ASSERT_TRUE(chat.WaitForOutput("turn 1]")) << chat.Output();
+  EXPECT_FALSE(chat.TerminalEdits());
+  chat.Type("count 50\r");
+  ASSERT_TRUE(chat.WaitForOutput("1 2 3 "));
+  chat.Type("typed ahead\x1a");  // and during an answer
+  ASSERT_TRUE(chat.WaitUntilStopped());
+  EXPECT_TRUE(chat.TerminalEdits());
+  chat.Signal(SIGCONT);
+  ASSERT_TRUE(chat.WaitForOutput("turn 2]")) << chat.Output();
+  EXPECT_NE(chat.Output().find("49 50 "), std::string::npos);
+  chat.Type("\r");
+  ASSERT_TRUE(chat.WaitForOutput("turn 3]")) << chat.Output();
+  EXPECT_EQ(Prompts(served, "a"), (std::vector<std::string>{"hello", "count 50", "typed ahead"}));
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 0);
+  EXPECT_TRUE(chat.TerminalEdits());
+}
+
+TEST(ChatInputProcessTest, GivesTheTerminalBackWhenItIsEnded) {
+  for (const int signal : {SIGTERM, SIGHUP, SIGQUIT}) {
+    for (const bool answering : {false, true}) {
+      ServedProcess served({"FAKE_TOKEN_US=20000"});
+      Process chat(OnTerminal(served, "a"));
+      ASSERT_TRUE(chat.WaitForOutput("> "));
+      if (answering) {
+        chat.Type("count 200\r");
+        ASSERT_TRUE(chat.WaitForOutput("1 2 3 "));
+      }
+      chat.Signal(signal);
+      EXPECT_EQ(chat.Wait(), 128 + signal);
+      EXPECT_TRUE(chat.TerminalEdits()) << signal;
+      EXPECT_NE(chat.Output().find("\033[?2004l"), std::string::npos) << signal;
+    }
+  }
+}
+
+TEST(ChatInputProcessTest, PrintsObjectsOnATerminalToo) {
+  ServedProcess served;
+  ProcessOptions options = OnTerminal(served, "a");
+  options.arguments.push_back("--json");
+  Process chat(options);
+  ASSERT_TRUE(chat.WaitForOutput("\"opened\""));
+  chat.Type("hello\r");
+  ASSERT_TRUE(chat.WaitForOutput("\"done\"")) << chat.Output();
+  chat.Type(Paste("two\rlines") + "\r");
+  ASSERT_TRUE(chat.WaitForOutput("you said: two lines")) << chat.Output();
+  EXPECT_EQ(Prompts(served, "a"), (std::vector<std::string>{"hello", "two\nlines"}));
+  EXPECT_EQ(chat.Output().find("[restored"), std::string::npos) << chat.Output();
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 0);
+  EXPECT_TRUE(chat.TerminalEdits());
 }
 
 TEST(ChatInputProcessTest, SaysHowToGoOnWhenTheServerDiesDuringAnAnswer) {

@@ -106,11 +106,58 @@ TEST(ChatProcessTest, ExplainsAndCounts) {
   Process chat({.arguments = ChatArguments(served, "a"),
                 .input = "hello\n/explain\n/stats\n/help\n/nothing\n"});
   EXPECT_EQ(chat.Wait(), 1);
-  EXPECT_TRUE(Contains(chat.Output(), "0.75  tokens 0 to 255, disk: the key is under"))
+  EXPECT_TRUE(Contains(chat.Output(), "0.75  tokens 0 to 255, disk\n")) << chat.Output();
+  // Nothing was told before the explained turn, so it is the beginning of what was read most.
+  EXPECT_TRUE(Contains(chat.Output(),
+                       "turn 1 was read from tokens 0 to 255 (disk) most, where no told sentence "
+                       "has its words; they begin: the key is under"))
       << chat.Output();
   EXPECT_TRUE(Contains(chat.Output(), "memory                host ")) << chat.Output();
   EXPECT_TRUE(Contains(chat.Errors(), "Ctrl-C     stop an answer")) << chat.Errors();
   EXPECT_TRUE(Contains(chat.Errors(), "/nothing: no such command")) << chat.Errors();
+}
+
+TEST(ChatProcessTest, ExplainsWithTheSentenceThatTheAnswerCameFromOnce) {
+  ServedProcess served;
+  Process chat({.arguments = ChatArguments(served, "a"),
+                .input = "Hello there.\n"
+                         "It rains. The code of the locker is 4711. The sky is blue.\n"
+                         "Nothing more.\n"
+                         "Is it 4711 then?\n/explain\n"});
+  EXPECT_EQ(chat.Wait(), 0) << chat.Errors();
+  // Read from the chunk that the explanation lists, not from the recent tokens, which have it too.
+  const std::string source =
+      "turn 4 was read from tokens 0 to 255 (disk): The code of the locker is 4711.\n";
+  const size_t at = chat.Output().find(source);
+  ASSERT_NE(at, std::string::npos) << chat.Output();
+  EXPECT_EQ(chat.Output().find("of the locker", at + source.size()), std::string::npos);
+  EXPECT_TRUE(Contains(chat.Output(), "turn 4, token by token: how much of what it read"));
+}
+
+TEST(ChatProcessTest, SaysThatASystemMessageComesTooLate) {
+  ServedProcess served;
+  const std::vector<std::string> brief = {"--system", "Be brief."};
+  Process first({.arguments = ChatArguments(served, "a", brief), .input = "one\n"});
+  EXPECT_EQ(first.Wait(), 0);
+  EXPECT_FALSE(Contains(first.Errors(), "--system")) << first.Errors();
+  for (const std::string& more : {std::string("--show=0"), std::string("--json")}) {
+    Process second({.arguments = ChatArguments(served, "a", {"--system", "Be brief.", more}),
+                    .input = "two\n"});
+    EXPECT_EQ(second.Wait(), 0);
+    EXPECT_TRUE(Contains(second.Errors(), "--system is not said: a has ")) << second.Errors();
+  }
+}
+
+TEST(ChatProcessTest, HelpExplainsTheLineAfterAnAnswer) {
+  ServedProcess served;
+  Process chat({.arguments = ChatArguments(served, "a"), .input = "hello\n/help\n"});
+  EXPECT_EQ(chat.Wait(), 0);
+  const std::string errors = chat.Errors();
+  for (const char* word : {"restored", "fresh", "tokens/s", "first after", "turn"}) {
+    const size_t shown = errors.find(word, errors.find('['));
+    EXPECT_NE(errors.find(word, errors.find("The line in brackets")), errors.npos) << word;
+    EXPECT_NE(shown, errors.npos) << word << ": " << errors;
+  }
 }
 
 TEST(ChatProcessTest, ShowsPlainProgressLinesInAPipe) {

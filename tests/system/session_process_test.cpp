@@ -31,6 +31,18 @@ class SessionProcessTest : public ::testing::Test {
   ServedProcess served_;
 };
 
+TEST_F(SessionProcessTest, RefusesANameThatIsNotUtf8) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"session", "show", "caf\xe9"},
+        {"session", "rm", "caf\xe9", "-y"},
+        {"chat", "caf\xe9"}}) {
+    const Ran ran = Run(arguments);
+    EXPECT_EQ(ran.exit_code, 1) << arguments[0];
+    EXPECT_NE(ran.errors.find("session: byte 4 is not UTF-8"), std::string::npos) << ran.errors;
+    EXPECT_EQ(ran.errors.find("libprotobuf"), std::string::npos) << ran.errors;
+  }
+}
+
 TEST_F(SessionProcessTest, ListsWhatThereIs) {
   EXPECT_NE(Run({"session", "ls"}).errors.find("no sessions yet"), std::string::npos);
   ASSERT_EQ(Run({"chat", "harbour"}, "one\ntwo\n").exit_code, 0);

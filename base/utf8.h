@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace mneme::model {
+namespace mneme {
 
 enum class Utf8Kind : unsigned char {
   kCharacter,   // a whole character
@@ -34,4 +34,4 @@ inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 // how many bytes at the end are a character's beginning and were left alone (0 to 3).
 size_t AppendCharacters(std::string_view bytes, std::string& text);
 
-}  // namespace mneme::model
+}  // namespace mneme

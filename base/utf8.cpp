@@ -1,6 +1,6 @@
-#include "model/utf8.h"
+#include "base/utf8.h"
 
-namespace mneme::model {
+namespace mneme {
 namespace {
 
 // What may follow a lead byte: how many bytes, and the range of the first of them. The range is
@@ -72,4 +72,4 @@ size_t AppendCharacters(std::string_view bytes, std::string& text) {
   return 0;
 }
 
-}  // namespace mneme::model
+}  // namespace mneme

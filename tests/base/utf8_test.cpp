@@ -1,12 +1,12 @@
 // UTF-8 steps against the definition: all code points but surrogates are characters, and every
 // malformed sequence is grouped as the Unicode standard's own examples are.
-#include "model/utf8.h"
+#include "base/utf8.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
-namespace mneme::model {
+namespace mneme {
 namespace {
 
 std::string Spell(uint32_t point) {
@@ -54,4 +54,4 @@ TEST(Utf8Test, GroupsMalformedBytesAsTheStandardDoes) {
 }
 
 }  // namespace
-}  // namespace mneme::model
+}  // namespace mneme
