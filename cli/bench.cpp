@@ -308,9 +308,6 @@ Result<std::unique_ptr<model::LocalModel>> ModelOf(const BenchCommand& command) 
                   command.choice.reader);
     return MakeRandomModel(command.shape, command.choice);
   }
-  if (command.choice.folder.empty())
-    return Fail(ErrorCode::kInvalidArgument,
-                "nothing to measure: give --model DIR or --shape 0.8b");
   const auto folder = model::ModelFolder::Open(command.choice.folder);
   MNEME_TRY(folder);
   return LoadLocalModel(*folder, command.choice);
@@ -350,6 +347,8 @@ int RunBench(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--json", command.json, "one JSON object instead of text");
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
+  if (command.choice.folder.empty() && command.shape.empty())
+    return RefuseUsage(app, "nothing to measure: give --model DIR or --shape 0.8b");
   if (const Status status = Run(command); !status)
     return Complain("bench", status.error(), command.json);
   return kExitOk;

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <string>
 
 namespace mneme::cli {
 
@@ -15,11 +16,15 @@ int ParseCommandLine(CLI::App& app, int argc, char** argv) {
     std::fputs(app.help("", CLI::AppFormatMode::All).c_str(), stdout);
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "%s: %s\nTry `%s --help`.\n", app.get_name().c_str(), error.what(),
-                 app.get_name().c_str());
-    return kExitUsage;
+    return RefuseUsage(app, error.what());
   }
   return -1;
+}
+
+int RefuseUsage(const CLI::App& app, std::string_view what) {
+  std::fprintf(stderr, "%s: %s\nTry `%s --help`.\n", app.get_name().c_str(),
+               std::string(what).c_str(), app.get_name().c_str());
+  return kExitUsage;
 }
 
 }  // namespace mneme::cli

@@ -40,4 +40,7 @@ int RunEval(int argc, char** argv);
 // help was printed, or a complaint.
 int ParseCommandLine(CLI::App& app, int argc, char** argv);
 
+// Says what is wrong with the command line and where help is; answers kExitUsage.
+int RefuseUsage(const CLI::App& app, std::string_view what);
+
 }  // namespace mneme::cli

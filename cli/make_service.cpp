@@ -21,11 +21,6 @@
 namespace mneme::cli {
 namespace {
 
-template <typename T>
-T Or(T value, T otherwise) {
-  return value == 0 ? otherwise : value;
-}
-
 // Everything that serves one model, made in this order and let go in the other.
 class ServedModel : public engine::Service {
  public:
@@ -81,6 +76,7 @@ Status ServedModel::OpenModel(const v1::ServerConfig& config) {
 
 Status ServedModel::LoadModel() {
   const model::ModelFolder& folder = *model_folder_;
+  MNEME_TRY(TakeFingerprints());
   fmt::print(stderr, "loading {}, reader {}\n", folder.path().string(), memory::NameOf(reader_));
   auto model =
       model::LoadedModel::Make(folder.config(), folder.weights(), folder.router(), reader_,
@@ -90,12 +86,11 @@ Status ServedModel::LoadModel() {
                                });
   MNEME_TRY(model);
   model_ = std::move(*model);
-  MNEME_TRY(TakeFingerprints());
   model_folder_.reset();
   return {};
 }
 
-// What sessions are bound to.
+// What sessions are bound to, and whether the files are what their folder says.
 Status ServedModel::TakeFingerprints() {
   const model::ModelFolder& folder = *model_folder_;
   auto fingerprints = model::Fingerprints::Open(folder_->fingerprints_path());
@@ -114,12 +109,12 @@ Status ServedModel::TakeFingerprints() {
 }
 
 Status ServedModel::OpenStores(const v1::ServerConfig& config, const StartOptions& start) {
+  MNEME_TRY(memory::StoreFolder::CheckRoomForNew(config.store_dir()));
   auto folder = memory::StoreFolder::Open(config.store_dir());
   MNEME_TRY(folder);
   folder_ = std::make_unique<memory::StoreFolder>(std::move(*folder));
-  auto log = memory::OpenTurnStore(
-      *folder_, {.sessions_max = Or<uint64_t>(config.limits().sessions_max(), 10'000),
-                 .accept_damage = start.accept_loss});
+  auto log = memory::OpenTurnStore(*folder_, {.sessions_max = config.limits().sessions_max(),
+                                              .accept_damage = start.accept_loss});
   MNEME_TRY(log);
   log_ = std::move(*log);
   if (!log_->report().regressions.empty()) {
@@ -141,27 +136,24 @@ Status ServedModel::OpenStores(const v1::ServerConfig& config, const StartOption
   return {};
 }
 
+// The configuration was loaded with every default filled in.
 engine::EngineOptions EngineOptionsFrom(const v1::ServerConfig& config) {
   const auto cores = std::max(std::thread::hardware_concurrency(), 1u);
-  const auto as_int = [](uint32_t value, int otherwise) {
-    return value == 0 ? otherwise : static_cast<int>(std::min<uint32_t>(value, 1u << 20));
+  const auto as_int = [](uint32_t value) {
+    return static_cast<int>(std::min<uint32_t>(value, 1u << 20));
   };
-  const engine::EngineOptions standard;
   engine::EngineOptions options;
-  options.threads = as_int(config.cpu().threads(), static_cast<int>(cores));
-  options.step_ms = as_int(config.scheduler().step_ms(), standard.step_ms);
-  options.batch_max = as_int(config.scheduler().batch_max(), standard.batch_max);
-  options.running_max = as_int(config.scheduler().running_max(), standard.running_max);
-  options.idle_tokens_max = as_int(config.scheduler().idle_tokens_max(), standard.idle_tokens_max);
-  options.host_bytes_max = Or(config.memory().host_bytes_max(), standard.host_bytes_max);
-  options.readers = as_int(config.memory().readers(), standard.readers);
-  options.unsaved_tokens_max =
-      Or(config.memory().unsaved_tokens_max(), standard.unsaved_tokens_max);
-  options.tokens_per_session_max =
-      Or(config.limits().tokens_per_session_max(), standard.tokens_per_session_max);
-  options.generated_tokens_max =
-      Or(config.limits().generated_tokens_max(), standard.generated_tokens_max);
-  options.queue_max = Or<size_t>(config.limits().queue_max(), standard.queue_max);
+  options.threads = as_int(config.cpu().threads() == 0 ? cores : config.cpu().threads());
+  options.step_ms = as_int(config.scheduler().step_ms());
+  options.batch_max = as_int(config.scheduler().batch_max());
+  options.running_max = as_int(config.scheduler().running_max());
+  options.idle_tokens_max = as_int(config.scheduler().idle_tokens_max());
+  options.host_bytes_max = config.memory().host_bytes_max();
+  options.readers = as_int(config.memory().readers());
+  options.unsaved_tokens_max = config.memory().unsaved_tokens_max();
+  options.tokens_per_session_max = config.limits().tokens_per_session_max();
+  options.generated_tokens_max = config.limits().generated_tokens_max();
+  options.queue_max = config.limits().queue_max();
   options.model_name =
       std::filesystem::path(config.model_dir()).lexically_normal().filename().string();
   return options;

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -17,6 +18,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_error.h"
 #include "cli/command.h"
 #include "cli/connect.h"
 #include "cli/local_model.h"
@@ -64,7 +66,8 @@ Result<std::string> ReadPrompt(const RunCommand& command) {
   }
   std::ifstream file(command.prompt_file);
   if (!file)
-    return Fail(ErrorCode::kNotFound, "prompt file {}: cannot be read", command.prompt_file);
+    return Fail(ErrorCode::kNotFound, "prompt file {}",
+                FileErrorText(command.prompt_file, "opened", errno));
   text << file.rdbuf();
   return text.str();
 }
@@ -334,7 +337,8 @@ int RunRun(int argc, char** argv) {
                  "MHLA language models past the blocks of their mixing matrix: distance or refuse")
       ->check(CLI::IsMember({"distance", "refuse"}))
       ->capture_default_str();
-  app.add_flag("--thinking", command.thinking, "let the model think before it answers");
+  app.add_flag("--thinking", command.thinking,
+               "let the model think before it answers; refused where it was trained without");
   app.add_option("--max-tokens", command.max_tokens, "longest answer")->capture_default_str();
   app.add_option("--temperature", command.sampling.temperature, "0: always the likeliest token")
       ->check(CLI::Range(0.0f, engine::kTemperatureMax))
@@ -348,6 +352,10 @@ int RunRun(int argc, char** argv) {
   app.add_option("--seed", command.sampling.seed, "decides what is drawn")->capture_default_str();
   app.add_flag("--json", command.json, "one JSON object instead of text");
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
+  if (app.count("--prompt") + app.count("--prompt-file") == 0)
+    return RefuseUsage(app,
+                       "there is no prompt: give --prompt TEXT or --prompt-file FILE, - for "
+                       "standard input");
   if (const Status status = Run(command); !status)
     return Complain("run", status.error(), command.json);
   return kExitOk;

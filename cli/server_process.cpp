@@ -7,9 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <thread>
+
+#include "base/file_error.h"
 
 namespace mneme::cli {
 namespace {
@@ -43,7 +46,8 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(const std::vector<st
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const int log = open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (log < 0) return Fail(ErrorCode::kUnavailable, "log {}: cannot be written", log_file);
+  if (log < 0)
+    return Fail(ErrorCode::kUnavailable, "log {}", FileErrorText(log_file, "written", errno));
   const pid_t process = fork();
   if (process == 0) {
     dup2(log, STDOUT_FILENO);

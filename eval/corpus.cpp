@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cerrno>
 #include <fstream>
-#include <sstream>
+
+#include "base/file_error.h"
+#include "model/mapped_file.h"
 
 namespace mneme::eval {
 namespace {
@@ -17,15 +20,13 @@ class Reading {
   explicit Reading(std::filesystem::path file) : file_(std::move(file)) {}
 
   json::value Parse() {
-    std::ifstream stream(file_);
-    if (!stream) {
-      Refuse(ErrorCode::kNotFound, "cannot be read");
+    const auto text = model::ReadTextFile(file_, kCorpusFileBytesMax);
+    if (!text) {
+      if (!error_) error_ = text.error();
       return {};
     }
-    std::stringstream text;
-    text << stream.rdbuf();
     boost::system::error_code failure;
-    json::value value = json::parse(text.str(), failure);
+    json::value value = json::parse(*text, failure);
     if (failure) Refuse(ErrorCode::kInvalidArgument, "is not JSON: " + failure.message());
     return value;
   }
@@ -237,6 +238,8 @@ Status ReadFiller(const std::filesystem::path& folder, Corpus& corpus) {
   std::sort(files.begin(), files.end());
   for (const std::filesystem::path& file : files) {
     std::ifstream stream(file);
+    if (!stream)
+      return Fail(ErrorCode::kInvalidArgument, "{}", FileErrorText(file.string(), "opened", errno));
     Texts lines;
     for (std::string line; std::getline(stream, line);) lines.push_back(line);
     if (!lines.empty()) corpus.filler.push_back(std::move(lines));
@@ -301,6 +304,13 @@ std::string ReplaceSlots(const std::string& text, Replace replace) {
 }  // namespace
 
 Result<Corpus> Corpus::Load(const std::filesystem::path& folder) {
+  std::error_code failure;
+  if (!std::filesystem::is_directory(folder, failure)) {
+    return Fail(ErrorCode::kNotFound,
+                "corpus {}: no such folder (looked for {}); start the command in the repository, "
+                "whose eval/corpus has train/ and held_out/, or name such a folder with --corpus",
+                folder.string(), std::filesystem::absolute(folder, failure).string());
+  }
   Corpus corpus;
   MNEME_TRY(ReadWording(folder / "wording.json", corpus.wording));
   MNEME_TRY(ReadAttributes(folder / "attributes.json", corpus.attributes));

@@ -17,6 +17,8 @@
 
 namespace mneme::eval {
 
+inline constexpr uint64_t kCorpusFileBytesMax = uint64_t{64} << 20;  // of a JSON file
+
 // A text for a `{name}` of a template.
 struct Slot {
   enum class Form { kChoice, kRange, kDigits, kLetters };

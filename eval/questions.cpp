@@ -1,7 +1,8 @@
 #include "eval/questions.h"
 
 #include <boost/json.hpp>
-#include <fstream>
+
+#include "model/mapped_file.h"
 
 namespace mneme::eval {
 namespace {
@@ -58,23 +59,11 @@ class QuestionReader {
   const json::object& fields_;
 };
 
-Result<std::string> ReadFile(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string text(kQuestionsFileBytesMax + 1, '\0');
-  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size())) && !stream.eof())
-    return Fail(ErrorCode::kNotFound, "{} cannot be read", file.string());
-  text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kQuestionsFileBytesMax)
-    return Fail(ErrorCode::kInvalidArgument, "{} has more than {} bytes; split it", file.string(),
-                kQuestionsFileBytesMax);
-  return text;
-}
-
 }  // namespace
 
 Result<std::vector<WrittenQuestion>> LoadQuestions(const std::filesystem::path& file) {
-  const auto text = ReadFile(file);
-  MNEME_TRY(text);
+  const auto text = model::ReadTextFile(file, kQuestionsFileBytesMax);
+  if (!text) return Fail(Error(text.error()).Within("file of questions"));
   boost::system::error_code failure;
   const json::value root = json::parse(*text, failure);
   if (failure)

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_error.h"
 #include "base/log.h"
 
 namespace mneme::memory {
@@ -34,7 +35,9 @@ Result<LogFiles> ListLogFiles(const std::string& path) {
     if (name.ends_with(".log")) ++files.write_ahead_logs;
     files.any_manifest = files.any_manifest || name.starts_with("MANIFEST-");
   }
-  if (error) return Fail(ErrorCode::kUnavailable, "list log folder: {}", error.message());
+  if (error)
+    return Fail(ErrorCode::kUnavailable, "log folder {}",
+                FileErrorText(path, "listed", error.value()));
   std::sort(files.tables.begin(), files.tables.end());
   return files;
 }

@@ -13,8 +13,10 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
+#include "base/file_error.h"
 #include "base/log.h"
 #include "memory/file_descriptor.h"
 #include "memory/log_damage_rocksdb.h"
@@ -116,9 +118,29 @@ rocksdb::Status TryOpen(const rocksdb::Options& options, const std::string& path
   return status;
 }
 
+// What to do where RocksDB's text ends with a reason of the system's.
+std::string_view RemedyIn(std::string_view text) {
+  constexpr int kNumbers[] = {EACCES,  EPERM,  EROFS,  ENOSPC, EDQUOT, ENOENT,
+                              ENOTDIR, EEXIST, EISDIR, EMFILE, ENFILE, EIO};
+  for (const int number : kNumbers)
+    if (text.ends_with(std::strerror(number))) return FileRemedy(number);
+  return "";
+}
+
+// Of the whole folder: RocksDB's text names files in it, so its path and the remedy are added.
+Error OpenError(const rocksdb::Status& status, std::string_view what, const std::string& path) {
+  Error error = ErrorFrom(status, what, path);
+  if (error.code() != ErrorCode::kUnavailable && error.reason() != Reason::kStoreFull) return error;
+  const std::string_view remedy = RemedyIn(error.message());
+  const std::string message =
+      fmt::format("{}: {}{}{}", path, error.message(), remedy.empty() ? "" : "; ", remedy);
+  return error.reason() == Reason::kStoreFull ? Error(Reason::kStoreFull, message).RetryAfter(5'000)
+                                              : Error(error.code(), message);
+}
+
 Error RefusedLog(const DatabaseOptions& options, const rocksdb::Status& status,
                  std::string_view what) {
-  Error error = ErrorFrom(status, what, options.path);
+  Error error = OpenError(status, what, options.path);
   if (!status.IsCorruption() && !status.IsPathNotFound()) return error;
   return ExplainLogDamage(options.path, {ErrorCode::kCorruption, error.message()});
 }
@@ -167,7 +189,7 @@ Result<OpenedDatabase> OpenDatabase(const DatabaseOptions& asked) {
   } else {
     const rocksdb::Status status = TryOpen(OptionsFor(options), options.path, &opened.db);
     if (!status.ok()) {
-      const Error error = ErrorFrom(status, "open page store", options.path);
+      const Error error = OpenError(status, "open page store", options.path);
       // A file that the others name and that is gone is damage like any other.
       if (status.IsPathNotFound()) return Fail(ErrorCode::kCorruption, "{}", error.message());
       return Fail(error);

@@ -8,6 +8,7 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "base/file_error.h"
 #include "base/log.h"
 #include "memory/open_rocksdb.h"
 #include "memory/page_store.h"
@@ -51,7 +52,9 @@ Status RemoveFiles(const std::string& path) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path, error))
     std::filesystem::remove_all(entry.path(), error);
-  if (error) return Fail(ErrorCode::kUnavailable, "empty page store: {}", error.message());
+  if (error)
+    return Fail(ErrorCode::kUnavailable, "page folder {}",
+                FileErrorText(path, "emptied", error.value()));
   return {};
 }
 

@@ -6,8 +6,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "base/check.h"
+#include "base/file_error.h"
 #include "memory/hash.h"
 
 namespace mneme::memory {
@@ -39,19 +41,28 @@ bool Whole(const Slot& slot, SlotHeader* header) {
          Xxh3Without(slot, offsetof(SlotHeader, checksum)) == header->checksum;
 }
 
+// For messages: the folder is known by its descriptor alone.
+std::string PathIn(const FileDescriptor& folder, const std::string& name) {
+  std::error_code failure;
+  const auto link = fmt::format("/proc/self/fd/{}", folder.number());
+  const std::filesystem::path path = std::filesystem::read_symlink(link, failure);
+  return failure ? name : (path / name).string();
+}
+
+tl::unexpected<Error> Refused(const std::string& path, std::string_view done, int number) {
+  return Fail(ErrorCode::kUnavailable, "{}", FileErrorText(path, done, number));
+}
+
 Status WriteAt(int file, const std::string& name, ByteSpan bytes, off_t offset) {
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t n =
         ::pwrite(file, bytes.data() + done, bytes.size() - done, offset + static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      return Fail(ErrorCode::kUnavailable, "write {}: {}", name,
-                  std::strerror(n < 0 ? errno : EIO));
+    if (n <= 0) return Refused(name, "written", n < 0 ? errno : EIO);
     done += static_cast<size_t>(n);
   }
-  if (::fdatasync(file) != 0)
-    return Fail(ErrorCode::kUnavailable, "flush {}: {}", name, std::strerror(errno));
+  if (::fdatasync(file) != 0) return Refused(name, "flushed", errno);
   return {};
 }
 
@@ -60,16 +71,17 @@ Status WriteAt(int file, const std::string& name, ByteSpan bytes, off_t offset) 
 Result<SlotFile> SlotFile::Open(const FileDescriptor& folder, const std::string& name,
                                 uint32_t kind) {
   FileDescriptor file(::openat(folder.number(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!file.open()) return Fail(ErrorCode::kUnavailable, "open {}: {}", name, std::strerror(errno));
-  SlotFile slots(std::move(file), name, kind);
+  const int reason = errno;
+  const std::string path = PathIn(folder, name);
+  if (!file.open()) return Refused(path, "opened", reason);
+  SlotFile slots(std::move(file), path, kind);
   struct stat status = {};
-  if (::fstat(slots.file_.number(), &status) != 0)
-    return Fail(ErrorCode::kUnavailable, "stat {}: {}", name, std::strerror(errno));
+  if (::fstat(slots.file_.number(), &status) != 0) return Refused(path, "looked at", errno);
   if (status.st_size == 0) {
     const std::array<std::byte, 2 * kSlotBytes> zeros = {};
-    MNEME_TRY(WriteAt(slots.file_.number(), name, zeros, 0));
+    MNEME_TRY(WriteAt(slots.file_.number(), path, zeros, 0));
     if (::fsync(slots.file_.number()) != 0 || ::fsync(folder.number()) != 0)
-      return Fail(ErrorCode::kUnavailable, "flush {}: {}", name, std::strerror(errno));
+      return Refused(path, "flushed", errno);
     return slots;
   }
   MNEME_TRY(slots.Load());
@@ -81,7 +93,7 @@ Status SlotFile::Load() {
     Slot slot = {};
     const ssize_t n =
         ::pread(file_.number(), slot.data(), slot.size(), index * static_cast<off_t>(kSlotBytes));
-    if (n < 0) return Fail(ErrorCode::kUnavailable, "read {}: {}", name_, std::strerror(errno));
+    if (n < 0) return Refused(path_, "read", errno);
     if (static_cast<size_t>(n) != slot.size()) {
       damaged_slots_ += 1;
       continue;
@@ -93,7 +105,7 @@ Status SlotFile::Load() {
       continue;
     }
     if (header.kind != kind_)
-      return Fail(ErrorCode::kCorruption, "{} is of kind {}, expected {}", name_, header.kind,
+      return Fail(ErrorCode::kCorruption, "{} is of kind {}, expected {}", path_, header.kind,
                   kind_);
     if (payload_ && header.sequence < sequence_) continue;
     sequence_ = header.sequence;
@@ -101,12 +113,12 @@ Status SlotFile::Load() {
                      header.payload_bytes);
   }
   if (!payload_ && damaged_slots_ == 2)
-    return Fail(ErrorCode::kCorruption, "{}: neither of its two slots is whole", name_);
+    return Fail(ErrorCode::kCorruption, "{}: neither of its two slots is whole", path_);
   return {};
 }
 
 Status SlotFile::Write(std::string_view payload) {
-  MNEME_CHECK(payload.size() <= kSlotPayloadBytesMax, "{} of {} bytes", name_, payload.size());
+  MNEME_CHECK(payload.size() <= kSlotPayloadBytesMax, "{} of {} bytes", path_, payload.size());
   Slot slot = {};
   SlotHeader header;
   header.kind = kind_;
@@ -117,7 +129,7 @@ Status SlotFile::Write(std::string_view payload) {
   header.checksum = Xxh3Without(slot, offsetof(SlotHeader, checksum));
   std::memcpy(slot.data(), &header, sizeof(header));
   const auto offset = static_cast<off_t>(header.sequence % 2 * kSlotBytes);
-  MNEME_TRY(WriteAt(file_.number(), name_, slot, offset));
+  MNEME_TRY(WriteAt(file_.number(), path_, slot, offset));
   sequence_ = header.sequence;
   payload_.emplace(payload);
   return {};

@@ -43,13 +43,13 @@ class SlotFile {
   Status Write(std::string_view payload);
 
  private:
-  SlotFile(FileDescriptor file, std::string name, uint32_t kind)
-      : file_(std::move(file)), name_(std::move(name)), kind_(kind) {}
+  SlotFile(FileDescriptor file, std::string path, uint32_t kind)
+      : file_(std::move(file)), path_(std::move(path)), kind_(kind) {}
 
   Status Load();
 
   FileDescriptor file_;
-  std::string name_;
+  std::string path_;  // for messages
   uint32_t kind_;
   uint64_t sequence_ = 0;  // of the newest whole slot; slot = sequence % 2
   int damaged_slots_ = 0;

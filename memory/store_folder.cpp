@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "base/file_error.h"
 #include "proto/mneme/v1/store.pb.h"
 
 namespace mneme::memory {
@@ -41,6 +42,10 @@ Result<std::optional<v1::EpochSlot>> ReadSlot(const SlotFile& epochs) {
     return Fail(ErrorCode::kCorruption, "epoch file: format {}, this server reads up to {}",
                 slot.format(), kEpochFormat);
   return std::optional<v1::EpochSlot>(std::move(slot));
+}
+
+tl::unexpected<Error> Refused(const std::string& path, std::string_view done, int number) {
+  return Fail(ErrorCode::kUnavailable, "store folder {}", FileErrorText(path, done, number));
 }
 
 // Whom the folder belongs to, as far as its epoch file tells.
@@ -73,19 +78,35 @@ StoreFolder::StoreFolder(std::string path, FileDescriptor folder, SlotFile epoch
       clock_(&clock),
       seen_(std::make_unique<SeenRoom>()) {}
 
+Status StoreFolder::CheckRoomForNew(const std::string& path, const SpaceMarks& marks) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(path + "/epoch", ignored)) return {};
+  fs::path there = fs::absolute(path, ignored);
+  while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  struct statvfs disk = {};
+  if (::statvfs(there.c_str(), &disk) != 0 || disk.f_blocks == 0) return {};
+  const uint64_t disk_bytes = uint64_t{disk.f_blocks} * disk.f_frsize;
+  const uint64_t free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
+  const uint64_t needed_bytes = std::max(kNewStoreBytesMin, MarksFor(marks, disk_bytes).soft_bytes);
+  if (free_bytes >= needed_bytes) return {};
+  return Fail(Reason::kStoreFull,
+              "store folder {}: {} MiB of the {} MiB of its disk are free, and a store that begins "
+              "needs {} MiB; free space, or name a folder on another disk",
+              path, free_bytes / kMiB, disk_bytes / kMiB, needed_bytes / kMiB);
+}
+
 Result<StoreFolder> StoreFolder::Open(const std::string& path, const SpaceMarks& marks,
                                       Clock& clock) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return Fail(ErrorCode::kUnavailable, "make store folder: {}", error.message());
+  if (error) return Refused(path, "made", error.value());
   FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.open())
-    return Fail(ErrorCode::kUnavailable, "open store folder: {}", std::strerror(errno));
+  if (!folder.open()) return Refused(path, "opened", errno);
   if (::flock(folder.number(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK)
-      return Fail(ErrorCode::kUnavailable, "lock store folder: {}", std::strerror(errno));
+    if (errno != EWOULDBLOCK) return Refused(path, "locked", errno);
     return Fail(ErrorCode::kConflict,
-                "the store folder is in use by {}; stop it or choose another folder",
+                "store folder {} is in use by {}; stop it or choose another folder", path,
                 HolderOf(folder));
   }
   auto epochs = SlotFile::Open(folder, "epoch", kEpochKind);
@@ -93,10 +114,9 @@ Result<StoreFolder> StoreFolder::Open(const std::string& path, const SpaceMarks&
   StoreFolder opened(path, std::move(folder), std::move(*epochs), marks, clock);
   for (const std::string& part : {opened.log_path(), opened.pages_path()}) {
     std::filesystem::create_directory(part, error);
-    if (error) return Fail(ErrorCode::kUnavailable, "make {}: {}", part, error.message());
+    if (error) return Refused(part, "made", error.value());
   }
-  if (::fsync(opened.folder_.number()) != 0)
-    return Fail(ErrorCode::kUnavailable, "flush store folder: {}", std::strerror(errno));
+  if (::fsync(opened.folder_.number()) != 0) return Refused(path, "flushed", errno);
   return opened;
 }
 

@@ -52,8 +52,16 @@ SpaceMarks MarksFor(const SpaceMarks& asked, uint64_t disk_bytes);
 // How much room the disk has.
 enum class DiskRoom : uint8_t { kEnough, kBelowSoft, kBelowHard };
 
+// A store that begins needs as much of its disk free: two write buffers of the log and two of the
+// pages, each of which is on disk twice while it is flushed.
+inline constexpr uint64_t kNewStoreBytesMin = 192 * kMiB;
+
 class StoreFolder {
  public:
+  // store_full where no store is at `path` yet and its disk has less free than kNewStoreBytesMin or
+  // the soft mark, so that no session could be made. Makes nothing.
+  static Status CheckRoomForNew(const std::string& path, const SpaceMarks& marks = {});
+
   // Makes the folder and its parents where missing. Changes no byte in it when another process has
   // it.
   static Result<StoreFolder> Open(const std::string& path, const SpaceMarks& marks = {},

@@ -1,11 +1,13 @@
 #include "memory/wal_tail.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <vector>
 
+#include "base/file_error.h"
 #include "memory/hash.h"
 
 namespace mneme::memory {
@@ -93,14 +95,21 @@ Result<WalTail> ExamineWals(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     if (entry.path().extension() != ".log") continue;
+    errno = 0;
     std::vector<std::byte> file(entry.file_size(error));
     std::ifstream stream(entry.path(), std::ios::binary);
     if (error || !stream.read(reinterpret_cast<char*>(file.data()),
                               static_cast<std::streamsize>(file.size())))
-      return Fail(ErrorCode::kUnavailable, "read log file {}", entry.path().filename().string());
+      return Fail(ErrorCode::kUnavailable, "log file {}",
+                  FileErrorText(entry.path().string(), "read",
+                                error        ? error.value()
+                                : errno != 0 ? errno
+                                             : EIO));
     worst = std::max(worst, ExamineWal(file));
   }
-  if (error) return Fail(ErrorCode::kUnavailable, "list log folder: {}", error.message());
+  if (error)
+    return Fail(ErrorCode::kUnavailable, "log folder {}",
+                FileErrorText(folder, "listed", error.value()));
   return worst;
 }
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/file_error.h"
+
 namespace mneme::model {
 namespace {
 
@@ -36,11 +38,12 @@ Result<MappedFile> MappedFile::Open(const std::filesystem::path& path, uint64_t 
     const int reason = errno;
     const auto code =
         reason == ENOENT || reason == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument;
-    return Fail(code, "{}: cannot be opened: {}", path.string(), std::strerror(reason));
+    return Fail(code, "{}", FileErrorText(path.string(), "opened", reason));
   }
   struct stat status = {};
   if (::fstat(file.descriptor_, &status) != 0)
-    return Fail(ErrorCode::kInvalidArgument, "{}: {}", path.string(), std::strerror(errno));
+    return Fail(ErrorCode::kInvalidArgument, "{}",
+                FileErrorText(path.string(), "looked at", errno));
   if (!S_ISREG(status.st_mode))
     return Fail(ErrorCode::kInvalidArgument, "{}: expected a regular file, found something else",
                 path.string());
@@ -84,7 +87,7 @@ Result<std::string> MappedFile::Read(uint64_t offset, uint64_t count) const {
 Status MappedFile::CheckUnchanged() const {
   struct stat status = {};
   if (::fstat(descriptor_, &status) != 0)
-    return Fail(ErrorCode::kCorruption, "{}: {}", path_.string(), std::strerror(errno));
+    return Fail(ErrorCode::kCorruption, "{}", FileErrorText(path_.string(), "looked at", errno));
   // That it was renamed or linked meanwhile changes no byte.
   FileState now = StateOf(status);
   now.changed_ns = state_.changed_ns;
@@ -105,6 +108,19 @@ void MappedFile::Swap(MappedFile& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(name_, other.name_);
   std::swap(state_, other.state_);
+}
+
+Status CheckModelFolder(const std::filesystem::path& path) {
+  std::error_code failure;
+  const auto status = std::filesystem::status(path, failure);
+  if (status.type() == std::filesystem::file_type::none)
+    return Fail(ErrorCode::kInvalidArgument, "model folder {}",
+                FileErrorText(path.string(), "looked at", failure.value()));
+  if (std::filesystem::is_directory(status)) return {};
+  return Fail(ErrorCode::kNotFound,
+              "model folder {}: no such folder (looked for {}); name one that holds config.json, "
+              "tokenizer.json and *.safetensors, as checkpoints/demo of the repository does",
+              path.string(), std::filesystem::absolute(path, failure).string());
 }
 
 Result<std::string> ReadTextFile(const std::filesystem::path& path, uint64_t bytes_max) {

@@ -65,6 +65,9 @@ class MappedFile {
   FileState state_;
 };
 
+// kNotFound where there is no folder at `path`, with where it was looked for and what it holds.
+Status CheckModelFolder(const std::filesystem::path& path);
+
 // The whole of a small text file. Errors as MappedFile::Open.
 Result<std::string> ReadTextFile(const std::filesystem::path& path, uint64_t bytes_max);
 

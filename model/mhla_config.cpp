@@ -173,9 +173,7 @@ Result<MhlaConfig> MhlaConfig::Parse(std::string_view text) {
 }
 
 Result<bool> IsMhlaFolder(const std::filesystem::path& folder) {
-  std::error_code failure;
-  if (!std::filesystem::is_directory(folder, failure))
-    return Fail(ErrorCode::kNotFound, "model folder {}: no such folder", folder.string());
+  MNEME_TRY(CheckModelFolder(folder));
   auto text = ReadTextFile(folder / kConfigName, kConfigBytesMax);
   if (!text) return Fail(std::move(text).error());
   auto top = ParseConfig(*text);

@@ -41,9 +41,7 @@ Status TakeLayer(MhlaLayerWeights& layer, TensorTaker& taker, const MhlaConfig& 
 }  // namespace
 
 Result<MhlaFolder> MhlaFolder::Open(const std::filesystem::path& path) {
-  std::error_code failure;
-  if (!std::filesystem::is_directory(path, failure))
-    return Fail(ErrorCode::kNotFound, "model folder {}: no such folder", path.string());
+  MNEME_TRY(CheckModelFolder(path));
   auto config = MhlaConfig::Read(path);
   MNEME_TRY(config);
   auto files = WeightFolder::Open(path);

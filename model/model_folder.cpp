@@ -10,10 +10,6 @@ namespace mneme::model {
 using memory::Reader;
 
 Result<ModelFolder> ModelFolder::Open(const std::filesystem::path& path) {
-  std::error_code failure;
-  if (!std::filesystem::is_directory(path, failure)) {
-    return Fail(ErrorCode::kNotFound, "model folder {}: no such folder", path.string());
-  }
   const auto mhla = IsMhlaFolder(path);
   MNEME_TRY(mhla);
   if (*mhla)

@@ -1,13 +1,11 @@
 #include "model/tokenizer_file.h"
 
 #include <boost/json.hpp>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 
+#include "model/mapped_file.h"
 #include "model/strict_json.h"
 
 namespace mneme::model {
@@ -412,24 +410,9 @@ Result<TokenizerFile> ParseTokenizer(std::string_view text) {
 
 Result<TokenizerFile> ReadTokenizerFile(const std::string& path) {
   const auto context = fmt::format("tokenizer file {}", path);
-  std::error_code missing;
-  const uint64_t bytes = std::filesystem::file_size(path, missing);
-  if (missing) {
-    return Fail(Error(missing == std::errc::no_such_file_or_directory ? ErrorCode::kNotFound
-                                                                      : ErrorCode::kInvalidArgument,
-                      missing.message())
-                    .Within(context));
-  }
-  if (bytes > kTokenizerFileBytesMax) {
-    return Fail(ErrorCode::kInvalidArgument, "{}: expected at most {} bytes, found {}", context,
-                kTokenizerFileBytesMax, bytes);
-  }
-  std::string text(bytes, '\0');
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream.read(text.data(), static_cast<std::streamsize>(bytes))) {
-    return Fail(ErrorCode::kInvalidArgument, "{}: could not be read", context);
-  }
-  auto file = ParseTokenizer(text);
+  auto text = ReadTextFile(path, kTokenizerFileBytesMax);
+  if (!text) return Fail(std::move(text).error().Within("tokenizer file"));
+  auto file = ParseTokenizer(*text);
   if (!file) return Fail(std::move(file).error().Within(context));
   return file;
 }

@@ -7,6 +7,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include <sstream>
 
 #include "base/bytes.h"
+#include "base/file_error.h"
 #include "server/listener.h"
 #include "server/settings.h"
 
@@ -146,7 +148,8 @@ int LineOf(std::string_view path, const TextFormat::ParseInfoTree& lines) {
 Status ReadFile(const std::string& file, v1::ServerConfig& config,
                 std::map<std::string, std::string>& origins) {
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) return Fail(ErrorCode::kNotFound, "config file {} cannot be opened", file);
+  if (!stream)
+    return Fail(ErrorCode::kNotFound, "config file {}", FileErrorText(file, "opened", errno));
   std::string text(kFileBytesMax + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (stream.bad() || stream.gcount() > static_cast<std::streamsize>(kFileBytesMax))

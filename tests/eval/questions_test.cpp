@@ -53,7 +53,7 @@ TEST_F(QuestionsTest, AFileThatIsMissingIsNotFound) {
 
 TEST_F(QuestionsTest, EachMistakeIsNamed) {
   const std::string good = R"({"tell": ["a"], "ask": "b", "answer": "c"})";
-  ExpectRefused("", "is not JSON");
+  ExpectRefused("", "expected 1 to 1048576 bytes, found 0");
   ExpectRefused("[" + good, "is not JSON");
   ExpectRefused("[]", "is not a list of questions");
   ExpectRefused(good, "is not a list of questions");
@@ -67,7 +67,8 @@ TEST_F(QuestionsTest, EachMistakeIsNamed) {
   ExpectRefused(R"([{"tell": ["a"], "ask": "", "answer": "c"}])", "ask is empty");
   ExpectRefused(R"([{"tell": ["a"], "asked": "b", "answer": "c"}])", "has a field asked");
   ExpectRefused(R"([{"tell": [], "ask": "b", "answer": "c"}])", "tells nothing");
-  ExpectRefused("[" + good + "]" + std::string(kQuestionsFileBytesMax, ' '), "split it");
+  ExpectRefused("[" + good + "]" + std::string(kQuestionsFileBytesMax, ' '),
+                "expected 1 to 1048576 bytes");
 }
 
 }  // namespace

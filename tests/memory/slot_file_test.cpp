@@ -81,7 +81,7 @@ TEST_F(SlotFileTest, RefusesAnotherKind) {
   Write("one");
   const auto file = SlotFile::Open(folder_, "slots", kKind + 1);
   ASSERT_FALSE(file);
-  EXPECT_EQ(file.error().message(), "slots is of kind 7, expected 8");
+  EXPECT_EQ(file.error().message(), temp_ / "slots" + " is of kind 7, expected 8");
 }
 
 }  // namespace

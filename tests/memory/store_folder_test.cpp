@@ -3,11 +3,15 @@
 #include "memory/store_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/fsuid.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
+#include <fstream>
 
+#include "base/file_error.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/store_case.h"
 #include "tests/support/temp_folder.h"
@@ -59,9 +63,79 @@ TEST(StoreFolderTest, NamesTheProcessThatHasIt) {
   const auto second = StoreFolder::Open(temp / "store");
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().message(),
-            fmt::format("the store folder is in use by process {} (epoch 1); stop it or choose "
+            fmt::format("store folder {} is in use by process {} (epoch 1); stop it or choose "
                         "another folder",
-                        ::getpid()));
+                        temp / "store", ::getpid()));
+}
+
+// While it lives this thread's files are a stranger's, also where the tests run as root.
+class AsNobody {
+ public:
+  AsNobody() { ::setfsuid(kNobody); }
+  ~AsNobody() { ::setfsuid(::geteuid()); }
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+};
+
+TEST(StoreFolderTest, NamesPathAndRemedyWhereItCannotBeUsed) {
+  const support::TempFolder temp;
+  namespace fs = std::filesystem;
+  std::ofstream(temp / "file") << "x";
+  const auto in_a_file = StoreFolder::Open(temp / "file/store");
+  ASSERT_FALSE(in_a_file);
+  EXPECT_EQ(in_a_file.error().message(),
+            fmt::format("store folder {}: cannot be made: Not a directory; {}", temp / "file/store",
+                        FileRemedy(ENOTDIR)));
+
+  const std::string path = temp / "store";
+  ASSERT_TRUE(support::OpenLog(path));
+  fs::permissions(temp / ".", fs::perms(0777));
+  const auto message = [](const auto& result) {
+    return result ? std::string("no error") : result.error().message();
+  };
+  fs::permissions(path, fs::perms(0555));
+  fs::permissions(path + "/epoch", fs::perms(0444));
+  {
+    const AsNobody nobody;
+    EXPECT_EQ(message(StoreFolder::Open(path + "/new")),
+              fmt::format("store folder {}/new: cannot be made: Permission denied; {}", path,
+                          FileRemedy(EACCES)));
+    EXPECT_EQ(
+        message(StoreFolder::Open(path)),
+        fmt::format("{}/epoch: cannot be opened: Permission denied; {}", path, FileRemedy(EACCES)));
+  }
+  fs::permissions(path + "/epoch", fs::perms(0666));
+  for (const auto& entry : fs::directory_iterator(path + "/log"))
+    fs::permissions(entry.path(), fs::perms(0444));
+  fs::permissions(path + "/log", fs::perms(0555));
+  const AsNobody nobody;
+  auto folder = StoreFolder::Open(path);
+  ASSERT_TRUE(folder) << folder.error().message();
+  const std::string watermark = message(OpenTurnStore(*folder, {}));
+  EXPECT_EQ(watermark.find(path + "/watermark: cannot be opened: Permission denied"), 0u)
+      << watermark;
+  ::setfsuid(::geteuid());
+  fs::permissions(path + "/watermark", fs::perms(0666));
+  const AsNobody again;
+  const std::string log = message(OpenTurnStore(*folder, {}));
+  EXPECT_NE(log.find(path + "/log: open log: "), std::string::npos) << log;
+  EXPECT_NE(log.find(FileRemedy(EACCES)), std::string::npos) << log;
+}
+
+TEST(StoreFolderTest, RefusesToBeginOnADiskThatHasLessFreeThanItNeeds) {
+  const support::TempFolder temp;
+  const std::string path = temp / "a/b/store";
+  EXPECT_TRUE(StoreFolder::CheckRoomForNew(path));
+  const auto refused = StoreFolder::CheckRoomForNew(path, {.soft_bytes = uint64_t{1} << 60});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().reason(), Reason::kStoreFull);
+  EXPECT_NE(refused.error().message().find("needs 1099511627776 MiB"), std::string::npos)
+      << refused.error().message();
+  EXPECT_FALSE(std::filesystem::exists(temp / "a"));
+  ASSERT_TRUE(support::OpenLog(temp / "store"));
+  EXPECT_TRUE(StoreFolder::CheckRoomForNew(temp / "store", {.soft_bytes = uint64_t{1} << 60}))
+      << "what is there is served, however full the disk";
 }
 
 TEST(StoreFolderTest, EveryOpenRaisesTheEpochAndKeepsTheStoreId) {

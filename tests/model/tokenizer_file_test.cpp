@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 
+#include "base/file_error.h"
 #include "base/utf8.h"
 #include "tests/model/tokenizer_case.h"
 
@@ -248,7 +249,7 @@ TEST(TokenizerFileTest, NamesTheFile) {
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code(), ErrorCode::kNotFound);
   EXPECT_EQ(missing.error().message(),
-            "tokenizer file " + path + ".none: No such file or directory");
+            "tokenizer file: " + FileErrorText(path + ".none", "opened", ENOENT));
   const auto folder = Tokenizer::Load(testing::TempDir());
   ASSERT_FALSE(folder);
   EXPECT_EQ(folder.error().code(), ErrorCode::kInvalidArgument);
@@ -263,7 +264,7 @@ TEST(TokenizerFileTest, NamesTheFile) {
   const auto large = Tokenizer::Load(path);
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().message(),
-            "tokenizer file " + path + ": expected at most 67108864 bytes, found 67108865");
+            "tokenizer file: " + path + ": expected 1 to 67108864 bytes, found 67108865");
   std::remove(path.c_str());
 }
 

@@ -140,6 +140,10 @@ TEST_F(ConfigTest, SaysWhenTheFileIsNotThere) {
   const auto loaded = LoadConfiguration(sources_);
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(loaded.error().message().find(
+                "config file /nowhere/serve.textproto: cannot be opened: No such file"),
+            0u)
+      << loaded.error().message();
 }
 
 TEST_F(ConfigTest, RefusesAFlagForAMessageOrNothing) {

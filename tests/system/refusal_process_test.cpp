@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 
 #include <filesystem>
@@ -98,11 +99,45 @@ TEST_F(RefusalProcessTest, ServeRefusesAStoreInUseBeforeItLoads) {
 }
 
 TEST_F(RefusalProcessTest, RunRefusesPromptReaderAndSampling) {
-  Expect({{"run", "--model", kDemo, "--prompt-file", temp_ / "none"}, 3, "cannot be read"});
+  Expect({{"run", "--model", kDemo, "--prompt-file", temp_ / "none"}, 3, "cannot be opened"});
+  Expect({{"run", "--model", kDemo}, 2, "give --prompt TEXT or --prompt-file FILE"});
   Expect({{"run", "--model", kDemo, "--prompt", ""}, 1, "the prompt is empty"});
   Expect({{"run", "--model", kDemo, "--prompt", "a", "--reader", "mhla"}, 1, "has no mixing"});
   Expect({{"run", "--model", kDemo, "--prompt", "a", "--top-p", "2"}, 2, "--top-p"});
   Expect({{"run", "--model", kDemo, "--prompt", "a", "--temperature", "-1"}, 2, "--temperature"});
+}
+
+
+
+TEST_F(RefusalProcessTest, ServeBeginsNoStoreOnADiskThatIsTooSmall) {
+  const std::string disk = temp_ / "disk";
+  std::filesystem::create_directory(disk);
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=24m") != 0)
+    GTEST_SKIP() << "needs the right to mount a small tmpfs";
+  Expect({{"serve", "--model", kDemo, "--store", disk + "/store", "--port",
+           std::to_string(support::FreePort())},
+          1,
+          "24 MiB of the 24 MiB of its disk are free, and a store that begins needs 192 MiB"});
+  EXPECT_FALSE(std::filesystem::exists(disk + "/store"));
+  ::umount2(disk.c_str(), MNT_DETACH);
+}
+
+TEST_F(RefusalProcessTest, ATextThatLiesElsewhereIsAskedForByItsFlag) {
+  const std::string place = temp_ / "elsewhere";
+  std::filesystem::create_directory(place);
+  const auto expect = [&](const std::string& command, const std::string& says) {
+    Process process(
+        {.arguments = {"sh", "-c", "cd " + place + " && exec " + MNEME + " " + command}});
+    EXPECT_EQ(process.Wait(), 3) << command;
+    EXPECT_NE(process.Errors().find(says), std::string::npos) << process.Errors();
+  };
+  for (const std::string& command :
+       {std::string("eval retrieval"), std::string("eval needles"), std::string("demo")}) {
+    expect(command + " --model " + kDemo, place + "/eval/corpus/train");
+    expect(command + " --model " + kDemo, "--corpus");
+    expect(command + " --model checkpoints/demo --corpus " + kCorpus,
+           "looked for " + place + "/checkpoints/demo");
+  }
 }
 
 TEST_F(RefusalProcessTest, EvalRefusesCorpusAndHistory) {
@@ -140,7 +175,7 @@ TEST_F(RefusalProcessTest, EvalRefusesQuestionsThatAreNone) {
          "a history of 256 tokens has no room for 5 sentences; 300 would do");
   Expect({{"eval", "questions", "--model", kDemo, "--corpus", kCorpus, "--file", temp_ / "none"},
           3,
-          "cannot be read"});
+          "cannot be opened"});
   Expect({{"eval", "questions", "--model", kDemo, "--corpus", kCorpus}, 2, "--file"});
 }
 
@@ -150,7 +185,7 @@ TEST_F(RefusalProcessTest, BenchRefusesAReaderThatIsNotThere) {
 }
 
 TEST_F(RefusalProcessTest, BenchTakesAFolderOrAKnownShape) {
-  Expect({{"bench"}, 1, "give --model DIR or --shape 0.8b"});
+  Expect({{"bench"}, 2, "give --model DIR or --shape 0.8b"});
   Expect({{"bench", "--shape", "7b"}, 2, "--shape"});
   Expect({{"bench", "--shape", "0.8b", "--model", kDemo}, 2, "excludes"});
 }
