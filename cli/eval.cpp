@@ -16,6 +16,14 @@
 namespace mneme::cli {
 namespace {
 
+constexpr char kFooter[] = R"(
+examples:
+  mneme eval retrieval --model checkpoints/demo --quick
+  mneme eval needles --model checkpoints/demo
+  mneme eval questions --model checkpoints/demo --file mine.json
+
+`mneme eval COMMAND --help` says what each tells, asks and counts.)";
+
 constexpr char kRetrievalFooter[] = R"(
 examples:
   mneme eval retrieval --model checkpoints/demo --quick
@@ -160,6 +168,27 @@ Result<eval::RetrievalCount> Measure(const std::string& phase, const eval::Corpu
   return count;
 }
 
+// A JSON reply: `about` and what was asked of whom, then what was found, then what it took.
+void PrintReply(const EvalCommand& command, const Subject& subject, int64_t started_us,
+                boost::json::object about, const boost::json::object& found) {
+  if (command.file.empty()) {
+    about["facts"] = command.options.history.facts;
+    about["histories"] = command.options.histories;
+  }
+  about["seed"] = command.options.seed;
+  about["reader"] = subject.reader();
+  about["gates_closed"] = command.options.close_gates;
+  for (const auto& field : found) about[field.key()] = field.value();
+  about["gates_open"] = subject.gates_open();
+  about["seconds"] = SecondsSince(started_us);
+  fmt::print("{}\n", boost::json::serialize(about));
+}
+
+// hla reader, every gate closed
+std::string ReaderText(const EvalCommand& command, const Subject& subject) {
+  return subject.reader() + " reader" + (command.options.close_gates ? ", every gate closed" : "");
+}
+
 Status RunRetrieval(EvalCommand& command) {
   if (command.quick) {
     command.options.history.tokens = 4096;
@@ -181,22 +210,13 @@ Status RunRetrieval(EvalCommand& command) {
     ShowWrong(*held_out);
   }
   if (command.json) {
-    const boost::json::object reply = {{"tokens", command.options.history.tokens},
-                                       {"facts", command.options.history.facts},
-                                       {"histories", command.options.histories},
-                                       {"seed", command.options.seed},
-                                       {"reader", subject->reader()},
-                                       {"gates_closed", command.options.close_gates},
-                                       {"in_distribution", ToJson(*trained, subject->layout())},
-                                       {"held_out", ToJson(*held_out, subject->layout())},
-                                       {"gates_open", subject->gates_open()},
-                                       {"seconds", SecondsSince(started_us)}};
-    fmt::print("{}\n", boost::json::serialize(reply));
+    PrintReply(command, *subject, started_us, {{"tokens", command.options.history.tokens}},
+               {{"in_distribution", ToJson(*trained, subject->layout())},
+                {"held_out", ToJson(*held_out, subject->layout())}});
     return {};
   }
-  fmt::print("{} tokens of history, {} facts, {} reader{}\n", command.options.history.tokens,
-             command.options.history.facts, subject->reader(),
-             command.options.close_gates ? ", every gate closed" : "");
+  fmt::print("{} tokens of history, {} facts, {}\n", command.options.history.tokens,
+             command.options.history.facts, ReaderText(command, *subject));
   fmt::print("  as trained  {:>4} of {:>4} right\n", trained->all.right, trained->all.asked);
   fmt::print("  held out    {:>4} of {:>4} right\n", held_out->all.right, held_out->all.asked);
   fmt::print("  {:.2f} gates open per token and key head, {:.0f} s\n", subject->gates_open(),
@@ -266,23 +286,14 @@ Status RunNeedles(EvalCommand& command) {
   const auto held_out = MeasureNeedles(command, "held_out", corpora->held_out, *subject);
   MNEME_TRY(held_out);
   if (command.json) {
-    const boost::json::object reply = {
-        {"facts", command.options.history.facts},
-        {"histories", command.options.histories},
-        {"seed", command.options.seed},
-        {"reader", subject->reader()},
-        {"gates_closed", command.options.close_gates},
-        {"in_distribution", NeedlesJson(command, *trained, subject->layout())},
-        {"held_out", NeedlesJson(command, *held_out, subject->layout())},
-        {"gates_open", subject->gates_open()},
-        {"seconds", SecondsSince(started_us)}};
-    fmt::print("{}\n", boost::json::serialize(reply));
+    PrintReply(command, *subject, started_us, {},
+               {{"in_distribution", NeedlesJson(command, *trained, subject->layout())},
+                {"held_out", NeedlesJson(command, *held_out, subject->layout())}});
     return {};
   }
   fmt::print("per cent right by tokens of history and the share of it where the fact was told,\n");
-  fmt::print("{} facts in each of {} histories, {} reader{}\n", command.options.history.facts,
-             command.options.histories, subject->reader(),
-             command.options.close_gates ? ", every gate closed" : "");
+  fmt::print("{} facts in each of {} histories, {}\n", command.options.history.facts,
+             command.options.histories, ReaderText(command, *subject));
   PrintNeedles(command, "as trained", *trained);
   PrintNeedles(command, "held out", *held_out);
   return {};
@@ -332,22 +343,14 @@ Status RunQuestions(EvalCommand& command) {
   progress.Clear();
   MNEME_TRY(count);
   if (command.json) {
-    boost::json::object reply = {{"file", command.file},
-                                 {"tokens", tokens},
-                                 {"seed", command.options.seed},
-                                 {"reader", subject->reader()},
-                                 {"gates_closed", command.options.close_gates}};
-    for (auto& field : ToJson(*count, subject->layout())) reply[field.key()] = field.value();
-    reply["answers"] = AnswersJson(*count);
-    reply["gates_open"] = subject->gates_open();
-    reply["seconds"] = SecondsSince(started_us);
-    fmt::print("{}\n", boost::json::serialize(reply));
+    boost::json::object found = ToJson(*count, subject->layout());
+    found["answers"] = AnswersJson(*count);
+    PrintReply(command, *subject, started_us, {{"file", command.file}, {"tokens", tokens}}, found);
     return {};
   }
   PrintAnswers(*count);
-  fmt::print("{} of {} right, {} tokens of history, {} reader{}\n", count->all.right,
-             count->all.asked, tokens, subject->reader(),
-             command.options.close_gates ? ", every gate closed" : "");
+  fmt::print("{} of {} right, {} tokens of history, {}\n", count->all.right, count->all.asked,
+             tokens, ReaderText(command, *subject));
   return {};
 }
 
@@ -417,6 +420,7 @@ int RunEval(int argc, char** argv) {
   EvalCommand command;
   command.options.history.tokens = 32768;
   CLI::App app("Measures what a model still knows of what it was told.", "mneme eval");
+  app.footer(kFooter);
   app.require_subcommand(1);
   CLI::App* retrieval = app.add_subcommand("retrieval", "facts told early, asked late");
   AddRetrieval(*retrieval, command);

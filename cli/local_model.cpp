@@ -23,7 +23,8 @@ void AddLocalModelOptions(CLI::App& app, LocalModelChoice& choice) {
   app.add_option("--threads", choice.threads, "threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--host-mib", choice.host_mib_max, "cap on memory for history, MiB")
+  app.add_option("--host-mib", choice.host_mib_max,
+                 "cap on history in memory, MiB; the server's is memory.host_bytes_max")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 24))
       ->capture_default_str();
 }

@@ -57,7 +57,8 @@ void PrintJson(const model::ModelFolder& folder, const model::MemoryNeeds& needs
     readers[memory::NameOf(reader)] = ToJson(needs.For(reader), command.host_mib_max * kMiB);
   const boost::json::object reply = {
       {"folder", command.folder},
-      {"parameters", folder.weights().parameters},
+      {"parameters", folder.weights().parameters + folder.router().parameters()},
+      {"router_parameters", folder.router().parameters()},
       {"stored_bytes", needs.stored_bytes},
       {"memory_bytes", needs.weights_bytes + needs.workspace_bytes},
       {"hidden", config.hidden},
@@ -79,8 +80,12 @@ void PrintText(const model::ModelFolder& folder, const model::MemoryNeeds& needs
                const InspectCommand& command) {
   const model::ModelConfig& config = folder.config();
   fmt::print("{}\n", command.folder);
-  fmt::print("  {} parameters in {} ({} tensors of other parts skipped)\n",
-             Count(folder.weights().parameters), Bytes(needs.stored_bytes),
+  fmt::print("  {} parameters in {}{} ({} tensors of other parts skipped)\n",
+             Count(folder.weights().parameters + folder.router().parameters()),
+             Bytes(needs.stored_bytes),
+             folder.router().parameters() > 0
+                 ? fmt::format(", {} of them in the router", Count(folder.router().parameters()))
+                 : "",
              folder.weights().skipped_tensors);
   fmt::print("  {} layers: {} gated delta, {} full attention; width {}, vocabulary {}{}\n",
              config.layer_count(), config.linear_layers(), config.attention_layers(), config.hidden,
@@ -186,6 +191,7 @@ Status Inspect(const InspectCommand& command) {
 int RunModel(int argc, char** argv) {
   InspectCommand command;
   CLI::App app("Shows what a model folder holds.", "mneme model");
+  app.footer(kFooter);
   app.require_subcommand(1);
   CLI::App* inspect =
       app.add_subcommand("inspect", "sizes, readers, and how much history fits in memory");
@@ -194,7 +200,9 @@ int RunModel(int argc, char** argv) {
   inspect->add_option("--page-dtype", command.page_dtype, "type of pages in memory")
       ->check(CLI::IsMember({"f16", "f32"}))
       ->capture_default_str();
-  inspect->add_option("--host-mib", command.host_mib_max, "cap on memory for history, MiB")
+  inspect
+      ->add_option("--host-mib", command.host_mib_max,
+                   "cap on history in memory, MiB; the server's is memory.host_bytes_max")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 24))
       ->capture_default_str();
   inspect->add_flag("--json", command.json, "one JSON object instead of text");

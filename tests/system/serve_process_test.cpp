@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 
 #include "base/clock.h"
 #include "server/settings.h"
@@ -152,14 +153,17 @@ TEST(ServeProcessTest, RefusesCommandsAndFlagsItDoesNotKnow) {
 }
 
 TEST(ServeProcessTest, TeachesWithExamplesWhenAskedForHelp) {
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{MNEME_ON_FAKE, "--help"},
-        {MNEME_ON_FAKE, "serve", "--help"},
-        {MNEME_ON_FAKE, "chat", "--help"},
-        {MNEME_ON_FAKE, "session", "--help"}}) {
+  for (const std::string command : {"", "serve", "chat", "session", "session ls", "session show",
+                                    "session rm", "run", "model", "model inspect", "bench", "demo",
+                                    "eval", "eval retrieval", "eval needles", "eval questions"}) {
+    std::vector<std::string> arguments = {MNEME_ON_FAKE};
+    std::istringstream words(command);
+    for (std::string word; words >> word;) arguments.push_back(word);
+    arguments.emplace_back("--help");
     Process process({.arguments = arguments});
-    EXPECT_EQ(process.Wait(), 0);
-    EXPECT_NE(process.Output().find("  mneme "), std::string::npos) << process.Output();
+    EXPECT_EQ(process.Wait(), 0) << command;
+    EXPECT_NE(process.Output().find("\n  mneme " + command), std::string::npos) << command << ":\n"
+                                                                                << process.Output();
   }
 }
 
