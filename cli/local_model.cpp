@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "cli/terminal.h"
+#include "model/fingerprints.h"
 #include "model/random_weights.h"
 
 namespace mneme::cli {
@@ -51,6 +52,8 @@ model::LocalModelOptions OptionsOf(const LocalModelChoice& choice, ProgressLine&
 
 Result<std::unique_ptr<model::LocalModel>> LoadLocalModel(const model::ModelFolder& folder,
                                                           const LocalModelChoice& choice) {
+  // Nothing is remembered: there is no store folder to remember it in.
+  MNEME_TRY(model::Fingerprints::Open({}).CheckSums(folder.path()));
   ProgressLine progress("parts");
   auto model = model::LocalModel::Load(folder, OptionsOf(choice, progress));
   progress.Clear();

@@ -94,6 +94,7 @@ Status ServedModel::LoadModel() {
 Status ServedModel::TakeFingerprints() {
   const model::ModelFolder& folder = *model_folder_;
   auto fingerprints = model::Fingerprints::Open(folder_->fingerprints_path());
+  MNEME_TRY(fingerprints.CheckSums(folder.path()));
   options_.identity.weights_hash = fingerprints.Of(folder.files().FingerprintFiles());
   const auto router = folder.router().FingerprintFiles(reader_);
   if (!router.empty()) options_.identity.router_hash = fingerprints.Of(router);

@@ -25,6 +25,7 @@
 #include "cli/terminal.h"
 #include "engine/request_check.h"
 #include "model/chat_template.h"
+#include "model/fingerprints.h"
 #include "model/mhla_session.h"
 #include "model/tokenizer.h"
 
@@ -240,6 +241,7 @@ Status Converse(const RunCommand& command, Session& session, const Voice& voice,
 Status RunServed(const RunCommand& command) {
   const auto folder = model::ModelFolder::Open(command.choice.folder);
   MNEME_TRY(folder);
+  MNEME_TRY(folder->config().CheckThinking(command.thinking));
   Voice voice;
   voice.eos_ids = folder->config().eos_ids;
   std::optional<model::Tokenizer> tokenizer;
@@ -295,6 +297,7 @@ Status RunMhla(const RunCommand& command) {
   }
   const auto ids = PromptIds(command, voice);
   MNEME_TRY(ids);
+  MNEME_TRY(model::Fingerprints::Open({}).CheckSums(command.choice.folder));
   ProgressLine progress("parts");
   model::MhlaOptions options;
   options.threads = ThreadsOf(command.choice);

@@ -151,6 +151,8 @@ void TurnWriter::Append(const std::shared_ptr<Call>& call) {
 
 void TurnWriter::Generate(const std::shared_ptr<Call>& call) {
   const v1::GenerateRequest& request = call->request().generate();
+  if (const Status can = parts_.inputs.model->config().CheckThinking(request.thinking()); !can)
+    return call->Fail(can.error());
   if (Session* session = Begin(call, request))
     Encode(*session, call, WriteKind::kGenerate, request);
 }

@@ -6,12 +6,18 @@
 #include <utility>
 #include <vector>
 
+#include "model/weight_file.h"
+
 namespace mneme::model {
 namespace {
 
 constexpr std::string_view kFirstLine = "mneme fingerprints 1";
 constexpr size_t kCheckDigits = 16;
 constexpr uint64_t kFileBytesMax = 8 * kMiB;
+constexpr std::string_view kSumsName = "SHA256SUMS";
+constexpr std::string_view kSumsRemedy =
+    "restore the folder from where it came from, or, where it was changed on purpose, run "
+    "sha256sum *.json *.safetensors > SHA256SUMS in it";
 
 std::string HexOf(const memory::Digest& digest) {
   std::string hex;
@@ -71,13 +77,20 @@ void Fingerprints::Read(const std::string& line, ByPath& known) {
   known[path] = one;
 }
 
+const Fingerprints::Known* Fingerprints::Remembered(const std::string& path) const {
+  for (const ByPath* map : {&asked_, &known_}) {
+    const auto found = map->find(path);
+    if (found != map->end()) return &found->second;
+  }
+  return nullptr;
+}
+
 memory::Digest Fingerprints::Of(const MappedFile& file) {
   std::error_code failure;
   const std::string path = std::filesystem::absolute(file.path(), failure).string();
-  const auto found = known_.find(path);
   Known one = {.state = file.state(), .digest = {}};
-  if (found != known_.end() && found->second.state == file.state()) {
-    one.digest = found->second.digest;
+  if (const Known* before = Remembered(path); before != nullptr && before->state == one.state) {
+    one.digest = before->digest;
   } else {
     one.digest = memory::Sha256(file.bytes());
     bytes_hashed_ += file.bytes().size();
@@ -95,6 +108,38 @@ memory::Digest Fingerprints::Of(std::span<const MappedFile* const> files) {
     digests.insert(digests.end(), digest.begin(), digest.end());
   }
   return memory::Sha256(digests);
+}
+
+Status Fingerprints::CheckSums(const std::filesystem::path& folder) {
+  const std::filesystem::path list = folder / kSumsName;
+  std::error_code ignored;
+  if (!std::filesystem::exists(list, ignored)) return {};
+  const auto text = ReadTextFile(list, kSumsBytesMax);
+  MNEME_TRY(text);
+  std::istringstream lines(*text);
+  size_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    memory::Digest expected;
+    const size_t name_begin = 2 * expected.size() + 2;
+    // Two blanks, or a blank and a star, stand between hash and name.
+    const bool shaped = line.size() > name_begin && line[name_begin - 2] == ' ' &&
+                        ReadHex(line.substr(0, name_begin - 2), expected);
+    const std::string name = shaped ? line.substr(name_begin) : "";
+    if (name.empty() || name.find('/') != std::string::npos || number > kFingerprintsMax)
+      return Fail(
+          ErrorCode::kInvalidArgument,
+          "{}: line {}: expected a hash, two blanks and the name of a file beside it, in at "
+          "most {} lines; {}",
+          list.string(), number, kFingerprintsMax, kSumsRemedy);
+    const auto file = MappedFile::Open(folder / name, kWeightFileBytesMax);
+    if (!file) return Fail(Error(file.error()).Within("a file that SHA256SUMS lists"));
+    const memory::Digest found = Of(*file);
+    if (found != expected)
+      return Fail(ErrorCode::kCorruption, "{}: expected SHA-256 {}, found {}; {}",
+                  file->path().string(), HexOf(expected), HexOf(found), kSumsRemedy);
+  }
+  return {};
 }
 
 Status Fingerprints::Save() const {

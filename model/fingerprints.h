@@ -11,8 +11,13 @@
 // separated by tabs; `check` is the first 16 hexadecimal digits of SHA-256 of what precedes it in
 // the line. A line that does not fit is forgotten, and its file hashed again.
 //
+// A folder may say itself what its files must be: SHA256SUMS, as `sha256sum *.json *.safetensors >
+// SHA256SUMS` writes it there. CheckSums hashes what is listed, or remembers that it did.
+//
 // Threads:  one at a time.
-// Errors:   of Save: kUnavailable, the file cannot be written; then the next start hashes again
+// Errors:   of CheckSums: kCorruption, a file is not what is listed, with both hashes; kNotFound, a
+//           listed file is missing; kInvalidArgument, the list cannot be read
+//           of Save: kUnavailable, the file cannot be written; then the next start hashes again
 #pragma once
 
 #include <cstdint>
@@ -29,6 +34,7 @@
 namespace mneme::model {
 
 inline constexpr size_t kFingerprintsMax = 1024;                          // files remembered
+inline constexpr uint64_t kSumsBytesMax = 256 * kKiB;                     // of SHA256SUMS
 inline constexpr int64_t kFingerprintAgeNs = int64_t{2} * 1'000'000'000;  // least age of a file
 
 class Fingerprints {
@@ -40,6 +46,10 @@ class Fingerprints {
 
   // SHA-256 of the files' fingerprints one after the other, so that where one ends counts.
   memory::Digest Of(std::span<const MappedFile* const> files);
+
+  // Files of `folder` against its SHA256SUMS; one without is a good answer too. Files that are not
+  // listed are not looked at.
+  Status CheckSums(const std::filesystem::path& folder);
 
   // Writes down what Of was asked for since Open, and nothing else: what is served no more is
   // forgotten.
@@ -57,6 +67,7 @@ class Fingerprints {
 
   Fingerprints(std::filesystem::path path, Clock& clock) : path_(std::move(path)), clock_(&clock) {}
   static void Read(const std::string& line, ByPath& known);
+  const Known* Remembered(const std::string& path) const;
 
   std::filesystem::path path_;
   Clock* clock_;

@@ -172,6 +172,17 @@ Status ReadTied(ModelConfig& config, const json::object& top, const json::object
   return {};
 }
 
+Status ReadThinking(ModelConfig& config, const json::object& top) {
+  const json::value* value = top.if_contains("mneme_thinking");
+  if (value == nullptr) return {};
+  const bool* flag = value->if_bool();
+  if (flag == nullptr)
+    return Fail(ErrorCode::kCorruption, "{}: mneme_thinking: expected true or false, found {}",
+                kConfigName, Found(value));
+  config.thinking = *flag;
+  return {};
+}
+
 Status AddEos(ModelConfig& config, const json::object& object, std::string_view file) {
   const json::value* value = object.if_contains("eos_token_id");
   if (value == nullptr || value->is_null()) return {};
@@ -219,6 +230,7 @@ Status ReadFields(ModelConfig& config, const json::object& top, const json::obje
   if (!epsilon) return Fail(std::move(epsilon).error());
   config.epsilon = static_cast<float>(*epsilon);
   MNEME_TRY(ReadTied(config, top, text));
+  MNEME_TRY(ReadThinking(config, top));
   MNEME_TRY(AddEos(config, text, kConfigName));
   return AddEos(config, top, kConfigName);
 }
@@ -265,6 +277,15 @@ Result<ModelConfig> ModelConfig::Parse(std::string_view config_text, std::string
     MNEME_TRY(AddEos(config, *object, kGenerationName));
   }
   return config;
+}
+
+Status ModelConfig::CheckThinking(bool wanted) const {
+  if (!wanted || thinking) return {};
+  return Fail(
+      ErrorCode::kInvalidArgument,
+      "thinking: this model was trained without it ({}: mneme_thinking is false), and would "
+      "write noise; ask without it",
+      kConfigName);
 }
 
 int ModelConfig::linear_layers() const {

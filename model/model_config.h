@@ -80,9 +80,15 @@ struct ModelConfig {
   bool tied = false;         // the head is the embedding
   // The top and text_config contradict each other on that; whether lm_head.weight is there decides.
   bool tied_unsure = false;
+  // `mneme_thinking` of config.json: false where the model was trained without thinking first, so
+  // that asking for it gives noise. Absent: not known, and allowed.
+  bool thinking = true;
   // Where generation ends: eos_token_id of config.json and generation_config.json, each id once, in
   // rising order. The tokenizer may add its own.
   std::vector<int32_t> eos_ids;
+
+  // kInvalidArgument where thinking is `wanted` of a model that was trained without.
+  Status CheckThinking(bool wanted) const;
 
   // Reads config.json, and eos_token_id of generation_config.json where there is one.
   static Result<ModelConfig> Read(const std::filesystem::path& folder);

@@ -121,6 +121,54 @@ TEST_F(FingerprintsTest, SeveralFilesAreOneFingerprintInTheirOrder) {
   EXPECT_NE(fingerprints.Of(both), fingerprints.Of(other));
 }
 
+// Hash of the ten digits, by sha256sum.
+constexpr char kDigitsHash[] = "84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882";
+
+TEST_F(FingerprintsTest, FilesAreWhatTheirFolderSaysOrRefused) {
+  Fingerprints fingerprints = Fingerprints::Open(cache_, clock_);
+  EXPECT_TRUE(fingerprints.CheckSums(folder_.path())) << "a folder without a list";
+  EXPECT_EQ(fingerprints.bytes_hashed(), 0u);
+  folder_.Write("SHA256SUMS", std::string(kDigitsHash) + "  weights\n");
+  const Status whole = fingerprints.CheckSums(folder_.path());
+  EXPECT_TRUE(whole) << whole.error().message();
+  EXPECT_EQ(fingerprints.bytes_hashed(), 10u);
+  fingerprints.Of(*MappedFile::Open(weights_, 1000));
+  EXPECT_EQ(fingerprints.bytes_hashed(), 10u) << "hashed once for both";
+  ASSERT_TRUE(fingerprints.Save());
+  Fingerprints again = Fingerprints::Open(cache_, clock_);
+  EXPECT_TRUE(again.CheckSums(folder_.path()));
+  EXPECT_EQ(again.bytes_hashed(), 0u) << "nor at the next start";
+
+  folder_.Write("weights", "0123456788");  // one bit
+  const Status flipped = again.CheckSums(folder_.path());
+  ASSERT_FALSE(flipped);
+  EXPECT_EQ(flipped.error().code(), ErrorCode::kCorruption);
+  const auto found = memory::Sha256(MappedFile::Open(weights_, 1000)->bytes());
+  EXPECT_EQ(flipped.error().message().find(weights_.string() + ": expected SHA-256 " + kDigitsHash +
+                                           ", found "),
+            0u)
+      << flipped.error().message();
+  EXPECT_NE(
+      flipped.error().message().find(fmt::format("found {:02x}", std::to_integer<int>(found[0]))),
+      std::string::npos);
+  EXPECT_NE(flipped.error().message().find("sha256sum *.json"), std::string::npos);
+}
+
+TEST_F(FingerprintsTest, AListThatNamesWhatIsNotThereOrIsNoneIsRefused) {
+  const auto refusal = [&](const std::string& list) {
+    folder_.Write("SHA256SUMS", list);
+    const Status status = Fingerprints::Open(cache_, clock_).CheckSums(folder_.path());
+    return status ? std::string("none") : std::string(NameOf(status.error().code()));
+  };
+  const std::string hash = kDigitsHash;
+  EXPECT_EQ(refusal(hash + " *weights\n"), "none");
+  EXPECT_EQ(refusal(hash + "  gone\n"), "not_found");
+  for (const std::string& list :
+       {hash, hash + "  ", hash + "  ../weights\n", hash.substr(1) + "  weights\n",
+        "x" + hash.substr(1) + "  weights\n", std::string("\n"), hash + "\tweights\n"})
+    EXPECT_EQ(refusal(list), "invalid_argument") << list;
+}
+
 TEST_F(FingerprintsTest, AFolderThatTakesNoFileIsAnAnswer) {
   Fingerprints fingerprints = Fingerprints::Open(folder_.path() / "none/fingerprints", clock_);
   EXPECT_EQ(fingerprints.Save().error().code(), ErrorCode::kUnavailable);

@@ -98,6 +98,9 @@ TEST(ModelConfigTest, RemembersWhenTheTwoPlacesContradictEachOtherOnTheHead) {
   const auto with = [](std::string_view more) { return *ModelConfig::Parse(TinyConfig(more)); };
   EXPECT_FALSE(with("").tied);
   EXPECT_TRUE(with(R"(,"text_config":{"tie_word_embeddings":true})").tied);
+  EXPECT_TRUE(with("").CheckThinking(true)) << "not known, so allowed";
+  EXPECT_TRUE(with(R"(,"mneme_thinking":false)").CheckThinking(false));
+  EXPECT_FALSE(with(R"(,"mneme_thinking":false)").CheckThinking(true));
   EXPECT_FALSE(with(R"(,"text_config":{"tie_word_embeddings":true})").tied_unsure);
   EXPECT_TRUE(with(R"(,"text_config":{"tie_word_embeddings":true},"tie_word_embeddings":false)")
                   .tied_unsure);

@@ -39,6 +39,22 @@ TEST(LocalProcessTest, InspectShowsTheReadersOfTheFolder) {
   EXPECT_EQ(inspect.Wait(), 0) << inspect.Errors();
   EXPECT_NE(inspect.Output().find("hla"), std::string::npos) << inspect.Output();
   EXPECT_NE(inspect.Output().find("native"), std::string::npos);
+  EXPECT_NE(inspect.Output().find(" of them in the router"), std::string::npos);
+}
+
+// Two bytes a number in the shipped router, but for the biases.
+TEST(LocalProcessTest, InspectCountsTheRouterToo) {
+  Process inspect({.arguments = {MNEME, "model", "inspect", kDemo, "--json"}});
+  EXPECT_EQ(inspect.Wait(), 0) << inspect.Errors();
+  const std::string output = inspect.Output();
+  const auto number = [&output](const std::string& key) {
+    const size_t at = output.find("\"" + key + "\":");
+    return at == output.npos ? 0ul : std::stoul(output.substr(at + key.size() + 3));
+  };
+  const auto router_bytes = std::filesystem::file_size(kDemo + "/router.safetensors");
+  EXPECT_GT(number("router_parameters"), router_bytes / 2 * 98 / 100);
+  EXPECT_LT(number("router_parameters"), router_bytes / 2);
+  EXPECT_GT(number("parameters"), 10 * number("router_parameters"));
 }
 
 TEST(LocalProcessTest, AFolderThatIsNoneIsRefusedByName) {
@@ -151,6 +167,7 @@ TEST(LocalProcessTest, AStartHashesAModelOnceAndNoticesAChangedFile) {
   const support::TempFolder temp;
   const std::string model = temp / "model";
   std::filesystem::copy(kDemo, model);
+  std::filesystem::remove(model + "/SHA256SUMS");  // which would refuse the changed file
   std::this_thread::sleep_for(std::chrono::milliseconds(2100));  // younger files are not remembered
   const std::string port = std::to_string(support::FreePort());
   // What one start says of its hashing, and what opening the session gave.

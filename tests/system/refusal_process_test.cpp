@@ -107,7 +107,32 @@ TEST_F(RefusalProcessTest, RunRefusesPromptReaderAndSampling) {
   Expect({{"run", "--model", kDemo, "--prompt", "a", "--temperature", "-1"}, 2, "--temperature"});
 }
 
+TEST_F(RefusalProcessTest, AskingForThinkingIsRefusedWhereItWasNeverTrained) {
+  Expect({{"run", "--model", kDemo, "--prompt", "a", "--thinking"}, 1, "was trained without it"});
+}
 
+TEST_F(RefusalProcessTest, AFileWithAFlippedBitIsRefusedByNameAndHash) {
+  const std::string damaged = temp_ / "damaged";
+  std::filesystem::copy(kDemo, damaged);
+  {
+    std::fstream file(damaged + "/router.safetensors", std::ios::in | std::ios::out);
+    file.seekg(-9, std::ios::end);
+    const char byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(-9, std::ios::end);
+    file.put(byte);
+  }
+  for (const std::string& refused :
+       {std::string("damaged/router.safetensors: expected SHA-256 "), std::string(", found ")}) {
+    Expect({{"run", "--model", damaged, "--prompt", "a"}, 1, refused});
+    Expect({{"serve", "--model", damaged, "--store", temp_ / "other", "--port",
+             std::to_string(support::FreePort())},
+            1,
+            refused});
+  }
+  std::filesystem::remove(damaged + "/SHA256SUMS");
+  Process run({.arguments = {MNEME, "run", "--model", damaged, "--prompt", "Hello."}});
+  EXPECT_EQ(run.Wait(60'000), 0) << "there is nothing to compare with";
+}
 
 TEST_F(RefusalProcessTest, ServeBeginsNoStoreOnADiskThatIsTooSmall) {
   const std::string disk = temp_ / "disk";

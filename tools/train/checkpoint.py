@@ -1,5 +1,6 @@
 """The demo model as a checkpoint folder: Qwen3.5 tensor names, router.safetensors, and back."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def config_json(config, end_of_text):
         "mamba_ssm_dtype": "float32", "dtype": "bfloat16", "eos_token_id": end_of_text,
     }
     return {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "tie_word_embeddings": True,
-            "dtype": "bfloat16", "text_config": text}
+            "dtype": "bfloat16", "mneme_thinking": False, "text_config": text}
 
 
 def router_metadata(config):
@@ -87,6 +88,14 @@ def save(model, folder):
     save_file({name: value.contiguous() for name, value in router.items()}, folder / "router.safetensors", router_metadata(model.config))
     end_of_text = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("<|endoftext|>")
     (folder / "config.json").write_text(json.dumps(config_json(model.config, end_of_text), indent=1) + "\n")
+    save_sums(folder)
+
+
+def save_sums(folder):
+    """Writes SHA256SUMS, as `sha256sum *.json *.safetensors` does in that folder: the server refuses files that are not these."""
+    files = sorted(Path(folder).glob("*.json")) + sorted(Path(folder).glob("*.safetensors"))
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
+    (Path(folder) / "SHA256SUMS").write_text("".join(lines))
 
 
 def save_mixing(weights, config, folder):
@@ -99,6 +108,7 @@ def save_mixing(weights, config, folder):
         gates = torch.cat([torch.ones(1), row])[distance.clamp(min=0)]
         matrices[f"layers.{config.closed_layers + routed}.mixing"] = torch.where(distance >= 0, gates, 0.0).contiguous()
     save_file(matrices, Path(folder) / "mixing.safetensors", metadata)
+    save_sums(folder)
 
 
 def tensors(folder):
