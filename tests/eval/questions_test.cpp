@@ -44,6 +44,18 @@ TEST_F(QuestionsTest, HoldWhatTheFileSays) {
   EXPECT_TRUE((*questions)[1].tell.empty());
 }
 
+TEST(WrittenQuestionsTest, EveryAnswerStandsInTheLastTelling) {
+  const auto questions =
+      LoadQuestions(std::filesystem::path(MNEME_SOURCE_DIR) / "eval/written_questions.json");
+  ASSERT_TRUE(questions) << questions.error().message();
+  EXPECT_EQ(questions->size(), 30u);
+  for (const WrittenQuestion& question : *questions) {
+    if (question.unknown()) continue;
+    ASSERT_FALSE(question.tell.empty()) << question.ask;
+    EXPECT_NE(question.tell.back().find(question.answer), std::string::npos) << question.ask;
+  }
+}
+
 TEST_F(QuestionsTest, AFileThatIsMissingIsNotFound) {
   const auto questions = LoadQuestions(temp_ / "none.json");
   ASSERT_FALSE(questions);
