@@ -55,10 +55,23 @@ class Corpus:
     values: dict
     verbs: list   # [base, third person]
     filler: dict  # source name -> lines
+    messages: dict = None   # of training() alone: texts and lists that facts stand in
+    contrasts: list = None  # of training() alone: groups of attributes that are easily taken for each other
 
     @classmethod
     def train(cls):
+        """What the score "in distribution" is asked from."""
         return cls._load({name: "train" for name in FILES})
+
+    @classmethod
+    def training(cls):
+        """The same and train_more/: everything that training may see."""
+        corpus = cls.train()
+        more = {path.stem: json.loads(path.read_text()) for path in (ROOT / "train_more").glob("*.json")}
+        corpus.messages, corpus.contrasts = more.pop("messages"), more.pop("contrasts")
+        for name, addition in more.items():
+            setattr(corpus, name, _extended(getattr(corpus, name), addition))
+        return corpus
 
     @classmethod
     def development(cls):
@@ -106,6 +119,13 @@ class Corpus:
 
     def remembered_words(self):
         return [s for lists in (self.names, self.values) for slot in lists["slots"].values() for s in slot.get("choice", [])]
+
+
+def _extended(value, addition):
+    """Lists one after the other, dictionaries key by key."""
+    if isinstance(value, dict):
+        return {name: _extended(value[name], addition[name]) if name in value and name in addition else value.get(name, addition.get(name)) for name in {**value, **addition}}
+    return value + addition
 
 
 def _strings(value):

@@ -24,6 +24,7 @@ class TurnWriter:
         self.digits = [self._ids(d)[0] for d in "0123456789"]
         self._tokens_of = {}
         self._user = [start] + self._ids("user\n")
+        self._system = [start] + self._ids("system\n")
         self._assistant = [start] + self._ids("assistant\n") + [special("<think>")] + blank_line + [special("</think>")] + blank_line
         self._close = [end] + newline
         self._tool = ([special("<tool_response>")] + newline, newline + [special("</tool_response>")])
@@ -57,6 +58,9 @@ class TurnWriter:
     def user(self, content):
         return self._user + content + self._close
 
+    def system(self, content):
+        return self._system + content + self._close
+
     def tool(self, content):
         return self._user + self._tool[0] + content + self._tool[1] + self._close
 
@@ -64,6 +68,11 @@ class TurnWriter:
     def user_prefix(self):
         """Tokens before a user message's content."""
         return len(self._user)
+
+    @property
+    def tool_prefix(self):
+        """The same before a tool's output."""
+        return len(self._user) + len(self._tool[0])
 
     @property
     def prompt(self):

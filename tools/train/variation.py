@@ -1,8 +1,9 @@
 """Variation that only training has: text around keys that no list of frames holds, names that no list holds, and facts quoted from prose.
 
 Frames are few and people's wording is not. So a share of the statements and questions gets random English around the
-key, cut from filler; a share of the names and values gets the tail of another word; and some facts are sentences of
-prose with a value put in, asked for by a part of their words.
+key, cut from filler; words of names and values are exchanged or made up, and some values are put together from any
+pieces, digits and marks; some facts are sentences of prose with a value put in, asked for by a part of their words; and
+some messages are typed in small letters or with two letters swapped.
 """
 
 import re
@@ -23,7 +24,10 @@ QUOTED_KINDS = ["words", "words", "words", "person", "city", "digits", "serial",
 ONSETS = "b bl br c ch cl cr d dr dw f fl fr g gl gn gr h j k kn kr l ll m mb n ng p ph pl pr qu r rh s sc sh sk sl sm sn sp st str sv sw t th tr ts tw v vl w wh wr x y z zh".split() + [""]
 VOWELS = "a e i o u a e i o u y ae ai au ay ea ee ei eo eu ey ia ie io oa oe oi oo ou ow ua ue ui".split()
 CODAS = ["", "", ""] + "b ck ct d f ff ft g h k l ll lm ln lt m mp n nd ng nk nn nt p pt r rd rg rk rm rn rt rx s sh sk ss st t th tt tz v w x xt z".split()
-WORD = re.compile(r"[A-Za-z]{3,}")
+MARKS = ["-", "-", "-", "/", ".", "_", ":", " ", " ", "#", "+", "@", "*", "&", "", "", " - ", ", "]
+ACCENTED = str.maketrans("aeiouncsyzoAEO", "\u00e4\u00e9\u00ed\u00f6\u00fc\u00f1\u00e7\u0161\u00fd\u017e\u00f8\u00c5\u00c9\u00d6")
+WORD = re.compile(r"[^\W\d_]{3,}")
+LETTER_PAIR = re.compile(r"[a-z]{2}")
 
 
 class Variation:
@@ -90,7 +94,7 @@ class Variation:
         return join(self.rng.choice(ADVERBS) if self.rng.random() < 0.15 else "", self.rng.choice(LINKS), self.rng.choice(ADVERBS) if self.rng.random() < 0.15 else "")
 
     def _quoted_statement(self, key, value, correct):
-        front = join(self.rng.choice(["now ", "no, ", "correction: ", "actually ", "I mean "]).strip() if correct else "", key.owner, key.attribute)
+        front = join(self.rng.choice(["now", "no,", "correction:", "actually", "I mean"]) if correct else "", key.owner, key.attribute)
         if self.rng.random() < 0.3:
             front = join(front, self._link())
         if self.rng.random() < 0.15 and not correct:
@@ -115,12 +119,51 @@ class Variation:
         return sentence
 
     def typed(self, sentence):
-        """Now and then as people type: without the last mark, or with a small first letter."""
+        """Now and then as people type: without the last mark, with a small first letter, or with two letters swapped."""
+        if self.rng.random() < 0.05:
+            self._swap_letters(sentence)
         if self.rng.random() < 0.1 and len(sentence.text) > 2 and sentence.text[-1] in ".?":
             sentence.text = sentence.text[:-1]
         if self.rng.random() < 0.1 and not sentence.value_start == 0 < sentence.value_end:
             sentence.text = sentence.text[0].lower() + sentence.text[1:]
         return sentence
+
+    def _swap_letters(self, sentence):
+        places = [m.start() for m in LETTER_PAIR.finditer(sentence.text) if m.end() <= sentence.value_start or m.start() >= sentence.value_end]
+        if places:
+            at, text = self.rng.choice(places), sentence.text
+            sentence.text = text[:at] + text[at + 1] + text[at] + text[at + 2:]
+
+    def value(self, text):
+        """The value of a fact: as drawn, altered, several words, or any pieces between marks."""
+        draw = self.rng.random()
+        if draw < 0.06:
+            return " ".join(self._other_word(self.rng.choice(["word", "word", "Name"])) for _ in range(self.rng.randint(2, 5)))
+        if draw < 0.12:
+            return self._marked()
+        return self.altered(text)
+
+    def _marked(self):
+        """Two to four pieces with marks between them: words, letters and digits, as in codes, paths and versions."""
+        mark, text = self.rng.choice(MARKS), self.rng.choice(["", "", "", "", "#", "v", "No. "])
+        for i in range(self.rng.randint(2, 4)):
+            if i:
+                text += mark if self.rng.random() < 0.7 else self.rng.choice(MARKS)
+            draw = self.rng.random()
+            if draw < 0.45:
+                text += "".join(self.rng.choice("0123456789") for _ in range(self.rng.choice([1, 2, 2, 2, 3, 4])))
+            elif draw < 0.6:
+                text += "".join(self.rng.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(self.rng.choice([1, 2, 2, 3])))
+            else:
+                word = self._other_word("word")
+                text += word.capitalize() if self.rng.random() < 0.2 else word
+        return text
+
+    def similar(self, name):
+        """A name that is easily taken for the given one: its last word begins in the same way."""
+        head, _, word = name.rpartition(" ")
+        keep = self.rng.randint(1, max(len(word) - 2, 1))
+        return join(head, word[:keep] + self.rng.choice(self.lexicon)[-self.rng.randint(1, 4):])
 
     def altered(self, text):
         """The text with some of its words altered, so that no list of words can be learned by heart."""
@@ -144,6 +187,8 @@ class Variation:
             other = "".join(self.rng.choice(ONSETS) + self.rng.choice(VOWELS) + self.rng.choice(CODAS) for _ in range(self.rng.randint(1, 3)))
         else:
             other = "".join(self._piece() for _ in range(self.rng.randint(1, 4)))
+        if self.rng.random() < 0.06:
+            other = "".join(c.translate(ACCENTED) if self.rng.random() < 0.4 else c for c in other)
         return other.capitalize() if word[0].isupper() else other.lower()
 
     def _piece(self):
