@@ -35,6 +35,10 @@ std::string_view FileRemedy(int number) {
   }
 }
 
+ErrorCode FileErrorCode(int number) {
+  return number == ENOENT || number == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument;
+}
+
 std::string FileErrorText(std::string_view path, std::string_view done, int number) {
   const std::string_view remedy = FileRemedy(number);
   return fmt::format("{}: cannot be {}: {}{}{}", path, done,

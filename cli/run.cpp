@@ -67,7 +67,7 @@ Result<std::string> ReadPrompt(const RunCommand& command) {
   }
   std::ifstream file(command.prompt_file);
   if (!file)
-    return Fail(ErrorCode::kNotFound, "prompt file {}",
+    return Fail(FileErrorCode(errno), "prompt file {}",
                 FileErrorText(command.prompt_file, "opened", errno));
   text << file.rdbuf();
   return text.str();

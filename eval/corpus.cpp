@@ -239,7 +239,7 @@ Status ReadFiller(const std::filesystem::path& folder, Corpus& corpus) {
   for (const std::filesystem::path& file : files) {
     std::ifstream stream(file);
     if (!stream)
-      return Fail(ErrorCode::kInvalidArgument, "{}", FileErrorText(file.string(), "opened", errno));
+      return Fail(FileErrorCode(errno), "{}", FileErrorText(file.string(), "opened", errno));
     Texts lines;
     for (std::string line; std::getline(stream, line);) lines.push_back(line);
     if (!lines.empty()) corpus.filler.push_back(std::move(lines));

@@ -32,6 +32,9 @@ class SlotFile {
   static Result<SlotFile> Open(const FileDescriptor& folder, const std::string& name,
                                uint32_t kind);
 
+  // For messages.
+  const std::string& path() const { return path_; }
+
   // The newest whole record; none in a file that was never written.
   const std::optional<std::string>& payload() const { return payload_; }
 
@@ -49,7 +52,7 @@ class SlotFile {
   Status Load();
 
   FileDescriptor file_;
-  std::string path_;  // for messages
+  std::string path_;
   uint32_t kind_;
   uint64_t sequence_ = 0;  // of the newest whole slot; slot = sequence % 2
   int damaged_slots_ = 0;

@@ -37,10 +37,13 @@ Result<std::optional<v1::EpochSlot>> ReadSlot(const SlotFile& epochs) {
   if (!epochs.payload()) return std::optional<v1::EpochSlot>();
   v1::EpochSlot slot;
   if (!slot.ParseFromString(*epochs.payload()) || slot.store_id().size() != StoreId().bytes.size())
-    return Fail(ErrorCode::kCorruption, "epoch file: its record cannot be read");
+    return Fail(ErrorCode::kCorruption,
+                "{}: its record cannot be read; restore the whole store folder from a copy",
+                epochs.path());
   if (slot.format() > kEpochFormat)
-    return Fail(ErrorCode::kCorruption, "epoch file: format {}, this server reads up to {}",
-                slot.format(), kEpochFormat);
+    return Fail(ErrorCode::kCorruption,
+                "{}: format {}, this server reads up to {}; serve it with the one that wrote it",
+                epochs.path(), slot.format(), kEpochFormat);
   return std::optional<v1::EpochSlot>(std::move(slot));
 }
 
@@ -131,9 +134,11 @@ Status StoreFolder::RaiseEpoch(const std::optional<StoreId>& log_store, uint64_t
     std::memcpy(mine->bytes.data(), (*found)->store_id().data(), mine->bytes.size());
   }
   if (mine && log_store && *mine != *log_store)
-    return Fail(ErrorCode::kCorruption,
-                "the epoch file and the log belong to two different stores; restore both from one "
-                "copy");
+    return Fail(
+        ErrorCode::kCorruption,
+        "{}: the epoch file and the log belong to two different stores; restore both from one "
+        "copy",
+        path_);
   store_id_ = log_store ? *log_store : mine ? *mine : RandomStoreId();
   // A damaged slot may have held the newest epoch, one above the other's.
   epoch_ = before + 1 + static_cast<uint64_t>(epochs_.damaged_slots());

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+
+#include "base/file_error.h"
 
 namespace mneme::memory {
 namespace {
@@ -21,7 +24,8 @@ Result<Watermark> Watermark::Open(const StoreFolder& folder) {
     // Put aside, so that the next promise can be made; the log will be reported as unproven.
     if (::renameat(folder.descriptor().number(), "watermark", folder.descriptor().number(),
                    "watermark.damaged") != 0)
-      return Fail(ErrorCode::kUnavailable, "put the damaged watermark aside");
+      return Fail(ErrorCode::kUnavailable, "damaged watermark {}",
+                  FileErrorText(folder.path() + "/watermark", "put aside", errno));
     file = SlotFile::Open(folder.descriptor(), "watermark", kWatermarkKind);
     MNEME_TRY(file);
     Watermark watermark(std::move(*file));
@@ -34,10 +38,13 @@ Result<Watermark> Watermark::Open(const StoreFolder& folder) {
   if (const auto& payload = watermark.file_.payload()) {
     v1::WatermarkSlot slot;
     if (!slot.ParseFromString(*payload))
-      return Fail(ErrorCode::kCorruption, "watermark: its record cannot be read");
+      return Fail(ErrorCode::kCorruption,
+                  "{}: its record cannot be read; restore the whole store folder from a copy",
+                  watermark.file_.path());
     if (slot.format() > kWatermarkFormat)
-      return Fail(ErrorCode::kUnavailable, "watermark: format {}, this server reads up to {}",
-                  slot.format(), kWatermarkFormat);
+      return Fail(ErrorCode::kUnavailable,
+                  "{}: format {}, this server reads up to {}; serve it with the one that wrote it",
+                  watermark.file_.path(), slot.format(), kWatermarkFormat);
     watermark.found_ = std::move(slot);
   }
   return watermark;

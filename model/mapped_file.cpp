@@ -36,9 +36,7 @@ Result<MappedFile> MappedFile::Open(const std::filesystem::path& path, uint64_t 
   file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.descriptor_ < 0) {
     const int reason = errno;
-    const auto code =
-        reason == ENOENT || reason == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument;
-    return Fail(code, "{}", FileErrorText(path.string(), "opened", reason));
+    return Fail(FileErrorCode(reason), "{}", FileErrorText(path.string(), "opened", reason));
   }
   struct stat status = {};
   if (::fstat(file.descriptor_, &status) != 0)

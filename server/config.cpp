@@ -149,7 +149,7 @@ Status ReadFile(const std::string& file, v1::ServerConfig& config,
                 std::map<std::string, std::string>& origins) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream)
-    return Fail(ErrorCode::kNotFound, "config file {}", FileErrorText(file, "opened", errno));
+    return Fail(FileErrorCode(errno), "config file {}", FileErrorText(file, "opened", errno));
   std::string text(kFileBytesMax + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (stream.bad() || stream.gcount() > static_cast<std::streamsize>(kFileBytesMax))

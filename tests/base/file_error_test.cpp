@@ -23,6 +23,12 @@ TEST(FileErrorTest, HasARemedyForWhatUsuallyHappens) {
     EXPECT_FALSE(FileRemedy(number).empty()) << number;
 }
 
+TEST(FileErrorTest, TellsWhatIsNotThereFromWhatMayNotBeRead) {
+  EXPECT_EQ(FileErrorCode(ENOENT), ErrorCode::kNotFound);
+  EXPECT_EQ(FileErrorCode(ENOTDIR), ErrorCode::kNotFound);
+  EXPECT_EQ(FileErrorCode(EACCES), ErrorCode::kInvalidArgument);
+}
+
 TEST(FileErrorTest, EndsWithTheReasonWhereItSaysAll) {
   EXPECT_EQ(FileErrorText("x", "read", EINTR), "x: cannot be read: Interrupted system call");
 }

@@ -161,6 +161,26 @@ TEST(LocalProcessTest, ALossIsRefusedUntilItIsAccepted) {
   EXPECT_EQ(chat().first, 0);
 }
 
+TEST(LocalProcessTest, ThinkingThatWasNeverTrainedIsRefusedByTheServer) {
+  const support::TempFolder temp;
+  const std::string port = std::to_string(support::FreePort());
+  Process server(
+      {.arguments = {MNEME, "serve", "--model", kDemo, "--store", temp / "store", "--port", port}});
+  ASSERT_TRUE(server.WaitForOutput("listening on", 60'000)) << server.Errors();
+  const auto chat = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {MNEME, "chat", "a", "--server", "127.0.0.1:" + port};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Process talk({.arguments = arguments, .input = "My locker code is 4711.\n"});
+    const int exit_code = talk.Wait(60'000);
+    return std::pair(exit_code, talk.Errors());
+  };
+  const auto [exit_code, errors] = chat({"--thinking"});
+  EXPECT_EQ(exit_code, 1);
+  EXPECT_NE(errors.find("thinking: this model was trained without it"), std::string::npos)
+      << errors;
+  EXPECT_EQ(chat({}).first, 0) << "the session goes on without";
+}
+
 // The hashes of the model's files are remembered between starts; a file that changed since is still
 // noticed, and its sessions are refused instead of being read with other weights.
 TEST(LocalProcessTest, AStartHashesAModelOnceAndNoticesAChangedFile) {
