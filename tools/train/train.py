@@ -125,7 +125,7 @@ class Trainer:
 
     def run_stage(self, name, stage):
         seconds = stage.seconds * self.arguments.scale / self.world
-        data = Conversations(self.arguments.tokenizer, stage.tokens, stage.batch, f"{self.arguments.seed}/{name}/{self.step}/{self.rank}")
+        data = Conversations(self.arguments.tokenizer, stage.tokens, stage.batch, f"{self.arguments.seed}/{name}/{self.step}/{self.rank}", stage.filler)
         loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=WORKERS, pin_memory=self.device.type == "cuda", prefetch_factor=4)
         started, first_step, progress = time.time() - self.stage_seconds, self.step, self.stage_seconds / seconds
         logged = time.time()

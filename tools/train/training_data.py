@@ -47,7 +47,8 @@ class Fact:
 class Conversation:
     """One growing sample."""
 
-    def __init__(self, corpus, writer, rng, tokens):
+    def __init__(self, corpus, writer, rng, tokens, filler=1.0):
+        """filler: how much of the usual pasted text there is; 1 is half of the tokens."""
         self.corpus, self.writer, self.rng, self.tokens = corpus, writer, rng, tokens
         self.phrases = Phrases(corpus, rng)
         self.variation = Variation(self.phrases, corpus, rng)
@@ -67,17 +68,17 @@ class Conversation:
             members = [(text, group["kind"], group["owners"]) for text in rng.sample(group["members"], min(len(group["members"]), rng.randint(2, 5)))]
             self.siblings.update({text: [m for m in members if m[0] != text] for text, _, _ in members})
             self.attributes += members
-        self.filler_tokens = int(16 * (tokens / 40) ** rng.random())  # mean length of a pasted text
-        self.density = rng.choice([1.0, 1.0, 1.0, 0.6, 0.2])  # share of turns that are about facts
+        self.filler_tokens = int(16 * (filler * tokens / 40) ** rng.random())  # mean length of a pasted text
+        self.filler_share = 1 - (1 - 0.12 * filler) * rng.choice([1.0, 1.0, 1.0, 1 - 0.4 * filler, 1 - 0.8 * filler])  # of turns
 
     def write(self):
         if self.rng.random() < SYSTEM_SHARE:
             self.append(self.writer.system(self.writer.fresh(self.variation.lead_in() + self.variation.span(30, 4).capitalize() + ".")), 0.0)
         while len(self.ids) < self.tokens + 1:
             draw = self.rng.random()
-            if self.rng.random() > self.density or draw < 0.12:
+            if self.rng.random() < self.filler_share:
                 self.filler_turn([])
-            elif draw < 0.38 or not self.facts:
+            elif draw < 0.25 or not self.facts:
                 self.telling_turn(correct=bool(self.facts) and self.rng.random() < 0.2)
             elif draw < 0.98 and self.rows_left > 16:
                 self.rows_left -= self.asking_turn()
@@ -344,8 +345,8 @@ class Conversation:
 class Conversations(torch.utils.data.IterableDataset):
     """Endless batches of `batch` samples; every worker and every rank draws its own stream from the seed."""
 
-    def __init__(self, tokenizer_path, tokens, batch, seed):
-        self.tokenizer_path, self.tokens, self.batch, self.seed = tokenizer_path, tokens, batch, seed
+    def __init__(self, tokenizer_path, tokens, batch, seed, filler=1.0):
+        self.tokenizer_path, self.tokens, self.batch, self.seed, self.filler = tokenizer_path, tokens, batch, seed, filler
 
     def __iter__(self):
         worker = torch.utils.data.get_worker_info()
@@ -354,7 +355,7 @@ class Conversations(torch.utils.data.IterableDataset):
         while True:
             samples = []
             for _ in range(self.batch):
-                conversation = Conversation(corpus, writer, rng, self.tokens)
+                conversation = Conversation(corpus, writer, rng, self.tokens, self.filler)
                 conversation.write()
                 samples.append(conversation.arrays())
             yield {name: torch.from_numpy(np.stack([s[name] for s in samples])) for name in samples[0]}
