@@ -43,6 +43,16 @@ Utf8Step FirstCharacter(std::string_view bytes) {
   return {Utf8Kind::kCharacter, lead.bytes};
 }
 
+char32_t CharacterOf(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const size_t bytes = LeadOf(lead).bytes;
+  if (bytes == 1) return lead;
+  char32_t point = lead & (0x7Fu >> bytes);
+  for (size_t i = 1; i < bytes; ++i)
+    point = point << 6 | (static_cast<unsigned char>(text[i]) & 0x3Fu);
+  return point;
+}
+
 size_t ValidUtf8Bytes(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {

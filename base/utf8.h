@@ -24,6 +24,9 @@ struct Utf8Step {
 // The first character of `bytes`, which must not be empty.
 Utf8Step FirstCharacter(std::string_view bytes);
 
+// The first character of `text`, which must begin with a whole one.
+char32_t CharacterOf(std::string_view text);
+
 // Index of the first byte that is not part of a whole character, or `text.size()` if all are.
 size_t ValidUtf8Bytes(std::string_view text);
 

@@ -40,7 +40,8 @@ examples:
   mneme run --model ~/models/mhla-340m --ids --prompt "1 450 4996"
 
 The prompt is one user message; with --raw it is plain text that the model continues, and with --ids
-token ids, answered in ids. MHLA language models have no chat format: they continue the text.)";
+token ids, answered in ids. MHLA language models and base models have no chat format: they continue
+the text. A folder without tokenizer.json takes ids alone.)";
 
 constexpr std::string_view kMhlaReader = "mhla";
 constexpr size_t kIdsMax = size_t{1} << 20;  // of a prompt in ids
@@ -97,7 +98,8 @@ Result<std::vector<int32_t>> ParseIds(std::string_view text) {
 struct Voice {
   const model::Tokenizer* tokenizer = nullptr;  // null: ids only
   const model::ChatTemplate* chat = nullptr;    // null: no chat format, the text is continued
-  int32_t bos_id = -1;                          // before continued text; -1: none
+  std::vector<int32_t> start_ids;               // before continued text
+  int vocab = 0;                                // ids are below
   std::span<const int32_t> eos_ids;
 
   bool IsEnd(int32_t token) const {
@@ -106,7 +108,7 @@ struct Voice {
   }
 };
 
-Result<std::vector<int32_t>> PromptIds(const RunCommand& command, const Voice& voice) {
+Result<std::vector<int32_t>> EncodePrompt(const RunCommand& command, const Voice& voice) {
   auto text = ReadPrompt(command);
   MNEME_TRY(text);
   if (voice.tokenizer == nullptr) {
@@ -119,7 +121,7 @@ Result<std::vector<int32_t>> PromptIds(const RunCommand& command, const Voice& v
   if (command.raw || voice.chat == nullptr) {
     auto ids = voice.tokenizer->Encode(*text, model::SpecialTokens::kAsText);
     MNEME_TRY(ids);
-    if (voice.bos_id >= 0) ids->insert(ids->begin(), voice.bos_id);
+    ids->insert(ids->begin(), voice.start_ids.begin(), voice.start_ids.end());
     return ids;
   }
   const model::ChatMessage message = {
@@ -130,6 +132,26 @@ Result<std::vector<int32_t>> PromptIds(const RunCommand& command, const Voice& v
   MNEME_TRY(prompt);
   ids->insert(ids->end(), prompt->begin(), prompt->end());
   return std::move(*ids);
+}
+
+Result<std::vector<int32_t>> PromptIds(const RunCommand& command, const Voice& voice) {
+  auto ids = EncodePrompt(command, voice);
+  MNEME_TRY(ids);
+  for (const int32_t id : *ids) {
+    if (id >= voice.vocab)
+      return Fail(ErrorCode::kInvalidArgument,
+                  "prompt: expected ids below the model's vocabulary of {}, found {}", voice.vocab,
+                  id);
+  }
+  return ids;
+}
+
+// What a folder without a tokenizer is answered where text was given.
+Error IdsAlone(const RunCommand& command) {
+  return Error(ErrorCode::kNotFound,
+               fmt::format("model folder {}: no tokenizer.json, so the model reads and writes ids "
+                           "alone: give the prompt as ids, with --ids",
+                           command.choice.folder));
 }
 
 struct Generated {
@@ -244,17 +266,26 @@ Status RunServed(const RunCommand& command) {
   MNEME_TRY(folder->config().CheckThinking(command.thinking));
   Voice voice;
   voice.eos_ids = folder->config().eos_ids;
+  voice.vocab = folder->config().vocab;
   std::optional<model::Tokenizer> tokenizer;
   std::optional<model::ChatTemplate> chat;
   if (!command.ids) {
     auto opened = folder->OpenTokenizer();
+    if (!opened && opened.error().code() == ErrorCode::kNotFound) return Fail(IdsAlone(command));
     MNEME_TRY(opened);
     tokenizer.emplace(std::move(*opened));
-    auto made = model::ChatTemplate::Make(*tokenizer);
+    auto made = model::ChatTemplate::MakeIfAny(*tokenizer);
     MNEME_TRY(made);
-    chat.emplace(*made);
+    chat.emplace(std::move(*made));
     voice.tokenizer = &*tokenizer;
-    voice.chat = &*chat;
+    voice.start_ids = tokenizer->start_ids();
+    if (chat->has_chat()) {
+      voice.chat = &*chat;
+    } else if (command.thinking) {
+      return Fail(ErrorCode::kInvalidArgument, "--thinking: the model has no chat format");
+    } else if (!command.json) {
+      fmt::print(stderr, "a base model without a chat format: it continues the text\n");
+    }
   }
   const auto ids = PromptIds(command, voice);
   MNEME_TRY(ids);
@@ -273,11 +304,7 @@ Status CheckMhla(const RunCommand& command, const model::MhlaFolder& folder) {
   if (command.thinking)
     return Fail(ErrorCode::kInvalidArgument,
                 "--thinking: an MHLA language model has no chat format");
-  if (!command.ids && !folder.has_tokenizer())
-    return Fail(ErrorCode::kNotFound,
-                "model folder {}: no tokenizer.json, so the model reads and writes ids alone: give "
-                "the prompt as ids, with --ids",
-                command.choice.folder);
+  if (!command.ids && !folder.has_tokenizer()) return Fail(IdsAlone(command));
   return {};
 }
 
@@ -287,13 +314,16 @@ Status RunMhla(const RunCommand& command) {
   MNEME_TRY(CheckMhla(command, *folder));
   Voice voice;
   voice.eos_ids = folder->config().eos_ids;
-  voice.bos_id = folder->config().bos_id;
+  voice.vocab = folder->config().vocab;
   std::optional<model::Tokenizer> tokenizer;
   if (!command.ids) {
     auto opened = folder->OpenTokenizer();
     MNEME_TRY(opened);
     tokenizer.emplace(std::move(*opened));
     voice.tokenizer = &*tokenizer;
+    voice.start_ids = tokenizer->start_ids();
+    if (voice.start_ids.empty() && folder->config().bos_id >= 0)
+      voice.start_ids = {folder->config().bos_id};
   }
   const auto ids = PromptIds(command, voice);
   MNEME_TRY(ids);

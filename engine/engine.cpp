@@ -392,7 +392,7 @@ Engine::~Engine() { core_->Stop(StopMode::kFinish); }
 Status Engine::Check(const EngineOptions& options, const model::Tokenizer& tokenizer,
                      const memory::MemoryLayout& layout) {
   MNEME_TRY(CheckOptions(options));
-  MNEME_TRY(model::ChatTemplate::Make(tokenizer));
+  MNEME_TRY(model::ChatTemplate::MakeIfAny(tokenizer));
   MNEME_TRY(MakeCache(options, layout));
   return {};
 }
@@ -403,7 +403,7 @@ Result<std::unique_ptr<Engine>> Engine::Make(const EngineOptions& options,
                   inputs.log != nullptr && inputs.pages != nullptr,
               "an input is missing");
   MNEME_TRY(CheckOptions(options));
-  auto chat = model::ChatTemplate::Make(*inputs.tokenizer);
+  auto chat = model::ChatTemplate::MakeIfAny(*inputs.tokenizer);
   MNEME_TRY(chat);
   const auto orphans = memory::RemoveOrphans(*inputs.log, *inputs.pages);
   MNEME_TRY(orphans);

@@ -105,7 +105,8 @@ Status AddInput(const v1::Input& input, const model::Tokenizer& tokenizer,
   } else {
     auto encoded = tokenizer.Encode(input.text(), model::SpecialTokens::kAsText);
     MNEME_TRY(encoded);
-    ids = std::move(*encoded);
+    if (*end == model::LogEnd::kEmpty && !encoded->empty()) ids = tokenizer.start_ids();
+    ids.insert(ids.end(), encoded->begin(), encoded->end());
   }
   if (ids.empty()) return Fail(ErrorCode::kInvalidArgument, "the input has no tokens");
   turn->ids.insert(turn->ids.end(), ids.begin(), ids.end());
@@ -118,6 +119,7 @@ Status AddInput(const v1::Input& input, const model::Tokenizer& tokenizer,
 Result<model::LogEnd> EndOfLog(Session& session, const model::Tokenizer& tokenizer,
                                const model::ChatTemplate& chat) {
   const uint64_t position = session.head.position();
+  if (!chat.has_chat()) return position == 0 ? model::LogEnd::kEmpty : model::LogEnd::kBetweenTurns;
   const auto start = tokenizer.IdOf("<|im_start|>");
   const auto stop = tokenizer.IdOf("<|im_end|>");
   for (uint64_t count = std::min(kTailTokens, position);;

@@ -63,15 +63,32 @@ void Bpe::Queue(Scratch& scratch, int32_t position) const {
 void Bpe::Encode(std::string_view fragment, Scratch& scratch, std::vector<int32_t>& ids) const {
   MNEME_CHECK(fragment.size() < size_t{1} << 31, "a fragment of {} bytes", fragment.size());
   const auto count = static_cast<int32_t>(fragment.size());
-  auto& symbols = scratch.symbols;
-  auto& queue = scratch.queue;
-  symbols.resize(fragment.size());
-  queue.clear();
+  scratch.symbols.resize(fragment.size());
   for (int32_t i = 0; i < count; ++i) {
     const auto byte = static_cast<unsigned char>(fragment[static_cast<size_t>(i)]);
-    symbols[static_cast<size_t>(i)] = {
+    scratch.symbols[static_cast<size_t>(i)] = {
         .id = byte_ids_[byte], .previous = i - 1, .next = i + 1 < count ? i + 1 : kNone};
   }
+  JoinSymbols(scratch, ids);
+}
+
+void Bpe::Join(std::span<const int32_t> parts, Scratch& scratch, std::vector<int32_t>& ids) const {
+  MNEME_CHECK(parts.size() < size_t{1} << 31, "a fragment of {} parts", parts.size());
+  const auto count = static_cast<int32_t>(parts.size());
+  scratch.symbols.resize(parts.size());
+  for (int32_t i = 0; i < count; ++i) {
+    scratch.symbols[static_cast<size_t>(i)] = {.id = parts[static_cast<size_t>(i)],
+                                               .previous = i - 1,
+                                               .next = i + 1 < count ? i + 1 : kNone};
+  }
+  JoinSymbols(scratch, ids);
+}
+
+void Bpe::JoinSymbols(Scratch& scratch, std::vector<int32_t>& ids) const {
+  auto& symbols = scratch.symbols;
+  auto& queue = scratch.queue;
+  const auto count = static_cast<int32_t>(symbols.size());
+  queue.clear();
   for (int32_t i = 0; i < count; ++i) Queue(scratch, i);
   std::make_heap(queue.begin(), queue.end(), std::greater<>());
 

@@ -1,6 +1,6 @@
-// Bpe joins the bytes of one fragment of text into tokens, by a ranked list of merges: of all
-// neighbouring pairs that have a merge, the one of the lowest rank is joined, the leftmost first,
-// until none is left.
+// Bpe joins the bytes or characters of one fragment of text into tokens, by a ranked list of
+// merges: of all neighbouring pairs that have a merge, the one of the lowest rank is joined, the
+// leftmost first, until none is left.
 //
 // Threads:  const after Make; the scratch belongs to one caller.
 // Cost:     n log n for a fragment of n bytes, and about 36 bytes of scratch per byte.
@@ -45,6 +45,9 @@ class Bpe {
   // Appends the tokens of `fragment`, which has fewer than 2^31 bytes.
   void Encode(std::string_view fragment, Scratch& scratch, std::vector<int32_t>& ids) const;
 
+  // The same of a fragment that was made into tokens already, one for each of its parts.
+  void Join(std::span<const int32_t> parts, Scratch& scratch, std::vector<int32_t>& ids) const;
+
  private:
   struct Slot {
     uint64_t pair = kNoPair;
@@ -59,6 +62,8 @@ class Bpe {
   // The slot of `pair`, or the free one where it would go.
   size_t SlotOf(uint64_t pair) const;
   void Queue(Scratch& scratch, int32_t position) const;
+  // Joins scratch.symbols, each linked to its neighbours.
+  void JoinSymbols(Scratch& scratch, std::vector<int32_t>& ids) const;
 
   ByteIds byte_ids_{};
   std::vector<Slot> slots_;  // open addressing, a power of two, at most half full

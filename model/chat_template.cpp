@@ -298,6 +298,22 @@ Result<ChatTemplate> ChatTemplate::Make(const Tokenizer& tokenizer) {
   return chat;
 }
 
+Result<ChatTemplate> ChatTemplate::MakeIfAny(const Tokenizer& tokenizer) {
+  if (tokenizer.IdOf(kTurnStart) || tokenizer.IdOf(kTurnEnd)) return Make(tokenizer);
+  ChatTemplate none(tokenizer);
+  none.text_end_ = tokenizer.IdOf("<|endoftext|>").value_or(-1);
+  return none;
+}
+
+Status ChatTemplate::CheckHasChat() const {
+  if (has_chat()) return {};
+  return Fail(
+      ErrorCode::kInvalidArgument,
+      "chat template: the model has no chat form, since its tokenizer has no token {}; send "
+      "text or ids and ask for the raw prompt form",
+      kTurnStart);
+}
+
 Result<std::vector<int32_t>> ChatTemplate::Encode(std::span<const ChatSegment> segments) const {
   std::vector<int32_t> ids;
   std::string text;
@@ -323,6 +339,7 @@ Result<std::vector<int32_t>> ChatTemplate::Encode(std::span<const ChatSegment> s
 
 Result<std::vector<int32_t>> ChatTemplate::Render(std::span<const ChatMessage> messages,
                                                   const RenderOptions& options) const {
+  MNEME_TRY(CheckHasChat());
   const auto segments = RenderSegments(messages, options);
   MNEME_TRY(segments);
   auto ids = Encode(*segments);
@@ -331,6 +348,7 @@ Result<std::vector<int32_t>> ChatTemplate::Render(std::span<const ChatMessage> m
 }
 
 Result<std::vector<int32_t>> ChatTemplate::GenerationPrompt(LogEnd end, bool thinking) const {
+  MNEME_TRY(CheckHasChat());
   if (end == LogEnd::kEmpty) {
     return Fail(ErrorCode::kInvalidArgument, "generation prompt: the session has no messages yet");
   }

@@ -89,6 +89,12 @@ class ChatTemplate {
  public:
   static Result<ChatTemplate> Make(const Tokenizer& tokenizer);
 
+  // The same, but of a tokenizer with neither token, as base models have: then there is no chat
+  // form, and Render and GenerationPrompt say so (kInvalidArgument).
+  static Result<ChatTemplate> MakeIfAny(const Tokenizer& tokenizer);
+
+  bool has_chat() const { return turn_start_ >= 0; }
+
   // The tokens of `messages`, closing what the log ends with.
   Result<std::vector<int32_t>> Render(std::span<const ChatMessage> messages,
                                       const RenderOptions& options) const;
@@ -108,10 +114,11 @@ class ChatTemplate {
   explicit ChatTemplate(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
 
   Result<std::vector<int32_t>> Encode(std::span<const ChatSegment> segments) const;
+  Status CheckHasChat() const;
 
   const Tokenizer* tokenizer_;
-  int32_t turn_start_ = 0;      // <|im_start|>
-  int32_t turn_end_ = 0;        // <|im_end|>
+  int32_t turn_start_ = -1;     // <|im_start|>; -1 without a chat form
+  int32_t turn_end_ = -1;       // <|im_end|>; -1 without a chat form
   int32_t text_end_ = -1;       // <|endoftext|>; this and the next two are -1 where there is none
   int32_t thought_start_ = -1;  // <think>
   int32_t thought_end_ = -1;    // </think>

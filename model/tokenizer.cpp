@@ -110,6 +110,35 @@ void AppendComposed(Characters& part, std::string& text) {
   part.clear();
 }
 
+constexpr std::string_view kSpaceMark = "\u2581";
+
+// The form of characters: spaces as U+2581, and the prefix of a piece that begins the text or not.
+std::string WithMarks(std::string_view text, SpacePrefix prefix, bool at_start) {
+  const bool there = text.starts_with(' ') || text.starts_with(kSpaceMark);
+  const bool wanted = prefix == SpacePrefix::kEach ||
+                      (prefix == SpacePrefix::kEachUnlessThere && !there) ||
+                      (prefix == SpacePrefix::kFirstUnlessThere && at_start && !there);
+  std::string marked;
+  marked.reserve(text.size() + text.size() / 4 + kSpaceMark.size());
+  if (wanted) marked += kSpaceMark;
+  for (const char letter : text) {
+    if (letter == ' ') {
+      marked += kSpaceMark;
+    } else {
+      marked.push_back(letter);
+    }
+  }
+  return marked;
+}
+
+// The end of the fragment of the form of characters that begins at `from`: no token reaches from
+// another character into a mark.
+size_t MarkedFragmentEnd(std::string_view text, size_t from) {
+  size_t at = from;
+  while (text.substr(at).starts_with(kSpaceMark)) at += kSpaceMark.size();
+  return std::min(text.find(kSpaceMark, at), text.size());
+}
+
 // NFC, as the `tokenizers` library knows it (unicode_versions.h). Text without a character from
 // U+0300 on (lead byte 0xCC) is in that form already.
 std::string Normalize(std::string_view text) {
@@ -200,25 +229,37 @@ struct Tokenizer::Parts {
       is_special[static_cast<size_t>(token.id)] = token.special;
       added_ids.emplace(token.content, token.id);
       if (token.normalized) {
-        after_nfc.Add(Normalize(token.content), token.id);
+        normal_tokens.Add(NormalOf(token.content), token.id);
       } else {
-        before_nfc.Add(token.content, token.id);
+        raw_tokens.Add(token.content, token.id);
       }
     }
-    after_nfc.Sort();
-    before_nfc.Sort();
+    normal_tokens.Sort();
+    raw_tokens.Sort();
+  }
+
+  // What the file's normalizer makes of `text`. A prefix that depends on where a piece stands is
+  // not its part; EncodeNormal adds that.
+  std::string NormalOf(std::string_view text) const {
+    if (!file.characters) return Normalize(text);
+    if (file.characters->prefix != SpacePrefix::kEach) return std::string(text);
+    return WithMarks(text, SpacePrefix::kEach, false);
   }
 
   // What one Encode call works with.
   struct Work {
     Bpe::Scratch scratch;
     Match match;
+    std::vector<int32_t> parts;  // of a fragment, in the form of characters
     std::vector<int32_t> ids;
   };
 
   // The end of the fragment that begins at `from`.
   Result<size_t> FragmentEnd(std::string_view text, size_t from, Work& work) const;
-  Status EncodeNormal(std::string_view text, Work& work) const;
+  void EncodeFragment(std::string_view fragment, Work& work) const;
+  // `at_start`: the piece begins the text.
+  Status EncodeNormal(std::string_view text, bool at_start, Work& work) const;
+  Status EncodeFragments(std::string_view text, Work& work) const;
   Status EncodeRecognised(std::string_view text, Work& work) const;
 
   TokenizerFile file;
@@ -226,11 +267,13 @@ struct Tokenizer::Parts {
   Code code;
   std::vector<bool> is_special;  // by id
   std::unordered_map<std::string, int32_t> added_ids;
-  AddedTokenFinder before_nfc;
-  AddedTokenFinder after_nfc;
+  AddedTokenFinder raw_tokens;     // looked for in the text as it is
+  AddedTokenFinder normal_tokens;  // looked for in what the normalizer made of it
 };
 
 Result<size_t> Tokenizer::Parts::FragmentEnd(std::string_view text, size_t from, Work& work) const {
+  if (file.characters)
+    return file.characters->cuts_at_spaces ? MarkedFragmentEnd(text, from) : text.size();
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   int count = pcre2_match(code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK,
                           work.match.get(), nullptr);
@@ -245,8 +288,31 @@ Result<size_t> Tokenizer::Parts::FragmentEnd(std::string_view text, size_t from,
   return end;
 }
 
-// Appends the tokens of `text`, which is in NFC and holds no added token that counts.
-Status Tokenizer::Parts::EncodeNormal(std::string_view text, Work& work) const {
+void Tokenizer::Parts::EncodeFragment(std::string_view fragment, Work& work) const {
+  if (!file.characters) return bpe.Encode(fragment, work.scratch, work.ids);
+  work.parts.clear();
+  for (size_t at = 0; at < fragment.size();) {
+    const size_t bytes = FirstCharacter(fragment.substr(at)).bytes;
+    const auto known = file.characters->ids.find(CharacterOf(fragment.substr(at)));
+    if (known != file.characters->ids.end()) {
+      work.parts.push_back(known->second);
+    } else {
+      for (const char byte : fragment.substr(at, bytes))
+        work.parts.push_back(file.byte_ids[static_cast<unsigned char>(byte)]);
+    }
+    at += bytes;
+  }
+  bpe.Join(work.parts, work.scratch, work.ids);
+}
+
+// Appends the tokens of `text`, which is normal and holds no added token that counts.
+Status Tokenizer::Parts::EncodeNormal(std::string_view text, bool at_start, Work& work) const {
+  if (!file.characters || file.characters->prefix == SpacePrefix::kEach)
+    return EncodeFragments(text, work);
+  return EncodeFragments(WithMarks(text, file.characters->prefix, at_start), work);
+}
+
+Status Tokenizer::Parts::EncodeFragments(std::string_view text, Work& work) const {
   // Where in work.ids the tokens of a fragment are that was met before in this text.
   struct Range {
     size_t begin = 0;
@@ -259,7 +325,7 @@ Status Tokenizer::Parts::EncodeNormal(std::string_view text, Work& work) const {
     const std::string_view fragment = text.substr(at, *end - at);
     at = *end;
     if (fragment.size() > kRememberedFragmentBytesMax) {
-      bpe.Encode(fragment, work.scratch, work.ids);
+      EncodeFragment(fragment, work);
       continue;
     }
     if (const auto known = met.find(fragment); known != met.end()) {
@@ -269,7 +335,7 @@ Status Tokenizer::Parts::EncodeNormal(std::string_view text, Work& work) const {
       continue;
     }
     const size_t begin = work.ids.size();
-    bpe.Encode(fragment, work.scratch, work.ids);
+    EncodeFragment(fragment, work);
     if (met.size() < kRememberedFragmentsMax) met.emplace(fragment, Range{begin, work.ids.size()});
   }
   return {};
@@ -277,11 +343,15 @@ Status Tokenizer::Parts::EncodeNormal(std::string_view text, Work& work) const {
 
 Status Tokenizer::Parts::EncodeRecognised(std::string_view text, Work& work) const {
   const auto on_token = [&](int32_t id) { work.ids.push_back(id); };
-  const auto on_normal = [&](std::string_view part) { return EncodeNormal(part, work); };
   const auto on_raw = [&](std::string_view part) {
-    return Cut(after_nfc, Normalize(part), on_normal, on_token);
+    const std::string normal = NormalOf(part);
+    const auto on_normal = [&](std::string_view piece) {
+      const bool at_start = part.data() == text.data() && piece.data() == normal.data();
+      return EncodeNormal(piece, at_start, work);
+    };
+    return Cut(normal_tokens, normal, on_normal, on_token);
   };
-  return Cut(before_nfc, text, on_raw, on_token);
+  return Cut(raw_tokens, text, on_raw, on_token);
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
@@ -306,6 +376,7 @@ Result<Tokenizer> Tokenizer::Parse(std::string_view json) {
 }
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, SpecialTokens special) const {
+  if (text.empty()) return std::vector<int32_t>();
   if (text.size() > kTextBytesMax) {
     return Fail(Reason::kTooLarge, "encode text: expected at most {} bytes, found {}",
                 kTextBytesMax, text.size());
@@ -320,7 +391,7 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, SpecialTok
   if (special == SpecialTokens::kRecognised) {
     MNEME_TRY(parts_->EncodeRecognised(text, work));
   } else {
-    MNEME_TRY(parts_->EncodeNormal(Normalize(text), work));
+    MNEME_TRY(parts_->EncodeNormal(parts_->NormalOf(text), /*at_start=*/true, work));
   }
   return std::move(work.ids);
 }
@@ -348,6 +419,12 @@ bool Tokenizer::IsSpecial(int32_t id) const {
   return id >= 0 && id < vocab_size() && parts_->is_special[static_cast<size_t>(id)];
 }
 
+bool Tokenizer::StripsSpace() const {
+  return parts_->file.characters && parts_->file.characters->strips_space;
+}
+
+const std::vector<int32_t>& Tokenizer::start_ids() const { return parts_->file.start_ids; }
+
 int32_t Tokenizer::vocab_size() const {
   return static_cast<int32_t>(parts_->file.token_bytes.size());
 }
@@ -362,17 +439,23 @@ std::string_view TextStream::Push(int32_t id) {
   if (bytes.empty()) {  // an unknown id: whatever was open cannot be completed by it
     if (!pending_.empty()) text_ += kReplacement;
     pending_.clear();
+    at_start_ = false;
     return text_ += kReplacement;
   }
   pending_ += bytes;
   const size_t left = AppendCharacters(pending_, text_);
   pending_.erase(0, pending_.size() - left);
+  if (at_start_ && !text_.empty()) {
+    if (tokenizer_->StripsSpace() && text_[0] == ' ') text_.erase(0, 1);
+    at_start_ = false;
+  }
   return text_;
 }
 
 std::string_view TextStream::Finish() {
   text_.assign(pending_.empty() ? std::string_view{} : kReplacement);
   pending_.clear();
+  at_start_ = true;
   return text_;
 }
 

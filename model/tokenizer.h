@@ -1,8 +1,11 @@
-// Tokenizer turns text into token ids and back: byte-level BPE of a Hugging Face tokenizer.json in
-// the Qwen3.5 form (tokenizer_file.h says what that is).
+// Tokenizer turns text into token ids and back: the BPE of a Hugging Face tokenizer.json, in one of
+// the two forms of tokenizer_file.h.
 //
-// Text is normalised to NFC, cut into fragments by the pre-tokenizer's pattern, and each fragment
-// is joined from its bytes by Bpe. Encode(text) then Decode gives NFC(text), whatever the text.
+// Form of bytes (Qwen3.5): text is normalised to NFC, cut into fragments by the pre-tokenizer's
+// pattern, and each fragment is joined from its bytes by Bpe. Encode(text) then Decode gives
+// NFC(text), whatever the text.
+// Form of characters (Llama 2): each piece gets a space in front, and is joined from its characters
+// and, where one is no token, from that one's bytes. Encode(text) then Decode gives the text.
 //
 // Added tokens, such as <|im_end|>, are not fragments of text. Content that somebody else wrote is
 // always encoded with SpecialTokens::kAsText: no text gives the id of an added token then.
@@ -55,7 +58,7 @@ class Tokenizer {
   Result<std::vector<int32_t>> Encode(std::string_view text, SpecialTokens special) const;
 
   // The text of `ids` as valid UTF-8: bytes that form no character, and ids the vocabulary does
-  // not have, become U+FFFD.
+  // not have, become U+FFFD. One space at the start is left out where the file says so (Llama 2).
   std::string Decode(std::span<const int32_t> ids, SpecialText special = SpecialText::kShow) const;
 
   // The id of the added token with this content, if there is one.
@@ -64,8 +67,15 @@ class Tokenizer {
   // The bytes of one token, which may be part of a character; empty for an unknown id.
   std::string_view TextOf(int32_t id) const;
 
+  // Whether decoding leaves out one space at the start.
+  bool StripsSpace() const;
+
   // Whether `id` is an added token marked special.
   bool IsSpecial(int32_t id) const;
+
+  // What the first text of a session begins with, `<s>` in Llama 2's files; mostly nothing. Encode
+  // does not add it.
+  const std::vector<int32_t>& start_ids() const;
 
   // Ids are 0 .. vocab_size() - 1. A model's embedding may have more rows; those are padding.
   int32_t vocab_size() const;
@@ -96,8 +106,9 @@ class TextStream {
  private:
   const Tokenizer* tokenizer_;
   SpecialText special_;
-  std::string pending_;  // the start of a character
-  std::string text_;     // what the last call returned
+  bool at_start_ = true;  // nothing was returned yet
+  std::string pending_;   // the start of a character
+  std::string text_;      // what the last call returned
 };
 
 }  // namespace mneme::model

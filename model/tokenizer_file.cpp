@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/utf8.h"
+#include "model/json_field.h"
 #include "model/mapped_file.h"
 #include "model/strict_json.h"
 
@@ -13,99 +15,12 @@ namespace {
 
 namespace json = boost::json;
 
+std::string_view View(const json::string& text) { return {text.data(), text.size()}; }
+
 // A value for each token, three for each merge, and all else.
 constexpr size_t kJsonValuesInFileMax = 4 * kVocabTokensMax + 16 * kAddedTokensMax;
 
-std::string_view KindOf(const json::value& value) {
-  switch (value.kind()) {
-    case json::kind::null:
-      return "null";
-    case json::kind::bool_:
-      return value.get_bool() ? "true" : "false";
-    case json::kind::int64:
-    case json::kind::uint64:
-      return "an integer";
-    case json::kind::double_:
-      return "a number";
-    case json::kind::string:
-      return "a string";
-    case json::kind::array:
-      return "an array";
-    case json::kind::object:
-      return "an object";
-  }
-  return "nothing";
-}
-
-std::string_view View(const json::string& text) { return {text.data(), text.size()}; }
-
-// A value and where it stands in the file, so that a complaint can say so.
-struct Field {
-  const json::value* value = nullptr;  // null where the object has no such member
-  std::string path;
-
-  Field Member(std::string_view name) const {
-    const json::value* member =
-        value != nullptr && value->is_object() ? value->get_object().if_contains(name) : nullptr;
-    return {member, path.empty() ? std::string(name) : fmt::format("{}.{}", path, name)};
-  }
-
-  Error Unexpected(std::string_view expected) const {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}: expected {}, found {}", path, expected,
-                             value == nullptr ? "nothing" : KindOf(*value)));
-  }
-
-  bool IsNull() const { return value == nullptr || value->is_null(); }
-};
-
-Result<const json::object*> AsObject(const Field& field) {
-  if (field.value == nullptr || !field.value->is_object()) {
-    return Fail(field.Unexpected("an object"));
-  }
-  return &field.value->get_object();
-}
-
-Result<const json::array*> AsArray(const Field& field) {
-  if (field.value == nullptr || !field.value->is_array()) return Fail(field.Unexpected("an array"));
-  return &field.value->get_array();
-}
-
-Status ExpectText(const Field& field, std::string_view expected) {
-  if (field.value == nullptr || !field.value->is_string()) {
-    return Fail(field.Unexpected(fmt::format("\"{}\"", expected)));
-  }
-  if (View(field.value->get_string()) != expected) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "{}: expected \"{}\", found another string of {} bytes", field.path, expected,
-                field.value->get_string().size());
-  }
-  return {};
-}
-
-// A switch that must be off; leaving it out means off too.
-Status ExpectOff(const Field& field) {
-  if (field.IsNull() || (field.value->is_bool() && !field.value->get_bool())) return {};
-  return Fail(field.Unexpected("false"));
-}
-
-Status ExpectOffBecauseOnByDefault(const Field& field) {
-  if (field.value == nullptr) return Fail(field.Unexpected("false"));
-  return ExpectOff(field);
-}
-
-Status ExpectNull(const Field& field) {
-  if (!field.IsNull()) return Fail(field.Unexpected("null"));
-  return {};
-}
-
-Status ExpectEmptyText(const Field& field) {
-  if (field.IsNull()) return {};
-  if (field.value->is_string() && field.value->get_string().empty()) return {};
-  return Fail(field.Unexpected("null or an empty string"));
-}
-
-Result<int32_t> AsId(const Field& field, size_t tokens) {
+Result<int32_t> AsId(const JsonField& field, size_t tokens) {
   if (field.value == nullptr || !field.value->is_int64()) {
     return Fail(field.Unexpected(fmt::format("an id below {}", tokens)));
   }
@@ -156,56 +71,179 @@ class ByteAlphabet {
   std::array<int16_t, 0x144> byte_of_ = NoBytes();
 };
 
-// Checks all of the file that is not a table.
-Status CheckShape(const Field& root) {
-  MNEME_TRY(ExpectNull(root.Member("truncation")));
-  MNEME_TRY(ExpectNull(root.Member("padding")));
+constexpr std::string_view kSpaceMark = "\u2581";
+
+// The byte that `<0x0A>` stands for, if that is what `text` is.
+std::optional<char> ByteNamed(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return std::nullopt;
+  int byte = 0;
+  for (const char digit : text.substr(3, 2)) {
+    const bool letter = digit >= 'A' && digit <= 'F';
+    if (!letter && (digit < '0' || digit > '9')) return std::nullopt;
+    byte = byte * 16 + (letter ? digit - 'A' + 10 : digit - '0');
+  }
+  return static_cast<char>(byte);
+}
+
+std::string WithSpaces(std::string_view text) {
+  std::string spaced;
+  for (size_t at = 0; at < text.size();) {
+    if (text.substr(at).starts_with(kSpaceMark)) {
+      spaced.push_back(' ');
+      at += kSpaceMark.size();
+    } else {
+      spaced.push_back(text[at++]);
+    }
+  }
+  return spaced;
+}
+
+// The steps of a Sequence, by their place.
+Result<std::vector<JsonField>> StepsOf(const JsonField& sequence, std::string_view name,
+                                       size_t least, size_t most) {
+  MNEME_TRY(ExpectText(sequence.Member("type"), "Sequence"));
+  const JsonField list = sequence.Member(name);
+  const auto steps = AsArray(list);
+  MNEME_TRY(steps);
+  if ((*steps)->size() < least || (*steps)->size() > most) {
+    return Fail(ErrorCode::kInvalidArgument, "{}: expected {} steps, found {}", list.path,
+                least == most ? fmt::format("{}", least) : fmt::format("{} or {}", least, most),
+                (*steps)->size());
+  }
+  std::vector<JsonField> fields;
+  for (size_t i = 0; i < (*steps)->size(); ++i)
+    fields.push_back({&(**steps)[i], fmt::format("{}[{}]", list.path, i)});
+  return fields;
+}
+
+Status CheckReplace(const JsonField& step, std::string_view from, std::string_view to) {
+  MNEME_TRY(ExpectText(step.Member("type"), "Replace"));
+  MNEME_TRY(ExpectText(step.Member("pattern").Member("String"), from));
+  return ExpectText(step.Member("content"), to);
+}
+
+Result<SpacePrefix> ReadPrefix(const JsonField& root) {
+  const JsonField normalizer = root.Member("normalizer");
+  const JsonField pre = root.Member("pre_tokenizer");
+  if (!normalizer.IsNull()) {
+    const auto steps = StepsOf(normalizer, "normalizers", 1, 2);
+    MNEME_TRY(steps);
+    if (steps->size() == 2) {
+      MNEME_TRY(ExpectText(steps->front().Member("type"), "Prepend"));
+      MNEME_TRY(ExpectText(steps->front().Member("prepend"), kSpaceMark));
+    }
+    MNEME_TRY(CheckReplace(steps->back(), " ", kSpaceMark));
+    MNEME_TRY(ExpectNull(pre));
+    return steps->size() == 2 ? SpacePrefix::kEach : SpacePrefix::kNone;
+  }
+  MNEME_TRY(ExpectText(pre.Member("type"), "Metaspace"));
+  MNEME_TRY(ExpectText(pre.Member("replacement"), kSpaceMark));
+  MNEME_TRY(ExpectOffBecauseOnByDefault(pre.Member("split")));
+  const JsonField scheme = pre.Member("prepend_scheme");
+  if (ExpectText(scheme, "first")) return SpacePrefix::kFirstUnlessThere;
+  if (ExpectText(scheme, "always")) return SpacePrefix::kEachUnlessThere;
+  if (ExpectText(scheme, "never")) return SpacePrefix::kNone;
+  return Fail(scheme.Unexpected("\"first\", \"always\" or \"never\""));
+}
+
+Status ReadCharacterForm(CharacterForm& form, const JsonField& root) {
+  const auto prefix = ReadPrefix(root);
+  MNEME_TRY(prefix);
+  form.prefix = *prefix;
+  const auto steps = StepsOf(root.Member("decoder"), "decoders", 3, 4);
+  MNEME_TRY(steps);
+  MNEME_TRY(CheckReplace((*steps)[0], kSpaceMark, " "));
+  MNEME_TRY(ExpectText((*steps)[1].Member("type"), "ByteFallback"));
+  MNEME_TRY(ExpectText((*steps)[2].Member("type"), "Fuse"));
+  form.strips_space = steps->size() == 4;
+  if (form.strips_space) {
+    const JsonField& strip = (*steps)[3];
+    MNEME_TRY(ExpectText(strip.Member("type"), "Strip"));
+    MNEME_TRY(ExpectText(strip.Member("content"), " "));
+    MNEME_TRY(ExpectNumber(strip.Member("start"), 1));
+    MNEME_TRY(ExpectNumber(strip.Member("stop"), 0));
+  }
+  return {};
+}
+
+// The added tokens that a post-processor's template puts before a text, by content.
+Result<std::vector<std::string>> ReadStart(const JsonField& post) {
+  std::vector<std::string> start;
+  if (post.IsNull()) return start;
+  MNEME_TRY(ExpectText(post.Member("type"), "TemplateProcessing"));
+  const JsonField single = post.Member("single");
+  const auto list = AsArray(single);
+  MNEME_TRY(list);
+  for (size_t i = 0; i < (*list)->size(); ++i) {
+    const JsonField item{&(**list)[i], fmt::format("{}[{}]", single.path, i)};
+    if (i + 1 == (*list)->size()) {
+      MNEME_TRY(ExpectText(item.Member("Sequence").Member("id"), "A"));
+      return start;
+    }
+    const JsonField id = item.Member("SpecialToken").Member("id");
+    if (id.value == nullptr || !id.value->is_string()) return Fail(id.Unexpected("a string"));
+    start.emplace_back(View(id.value->get_string()));
+  }
+  return Fail(single.Unexpected("special tokens, then the text"));
+}
+
+// Checks all of the form of bytes that is not a table.
+Status CheckByteForm(const JsonField& root) {
   MNEME_TRY(ExpectText(root.Member("normalizer").Member("type"), "NFC"));
 
-  const Field pre = root.Member("pre_tokenizer");
+  const JsonField pre = root.Member("pre_tokenizer");
   MNEME_TRY(ExpectText(pre.Member("type"), "Sequence"));
-  const Field list = pre.Member("pretokenizers");
+  const JsonField list = pre.Member("pretokenizers");
   const auto steps = AsArray(list);
   MNEME_TRY(steps);
   if ((*steps)->size() != 2) {
     return Fail(ErrorCode::kInvalidArgument, "{}: expected 2 steps, found {}", list.path,
                 (*steps)->size());
   }
-  const Field split{&(**steps)[0], list.path + "[0]"};
+  const JsonField split{&(**steps)[0], list.path + "[0]"};
   MNEME_TRY(ExpectText(split.Member("type"), "Split"));
   MNEME_TRY(ExpectText(split.Member("pattern").Member("Regex"), kPreTokenizerRegex));
   MNEME_TRY(ExpectText(split.Member("behavior"), "Isolated"));
   MNEME_TRY(ExpectOff(split.Member("invert")));
-  const Field bytes{&(**steps)[1], list.path + "[1]"};
+  const JsonField bytes{&(**steps)[1], list.path + "[1]"};
   MNEME_TRY(ExpectText(bytes.Member("type"), "ByteLevel"));
   MNEME_TRY(ExpectOffBecauseOnByDefault(bytes.Member("add_prefix_space")));
   MNEME_TRY(ExpectOffBecauseOnByDefault(bytes.Member("use_regex")));
 
   MNEME_TRY(ExpectText(root.Member("decoder").Member("type"), "ByteLevel"));
-  const Field post = root.Member("post_processor");
+  const JsonField post = root.Member("post_processor");
   if (!post.IsNull()) MNEME_TRY(ExpectText(post.Member("type"), "ByteLevel"));
+  return ExpectOff(root.Member("model").Member("byte_fallback"));
+}
 
-  const Field model = root.Member("model");
+// Checks what both forms share but for the tables.
+Status CheckShared(const JsonField& root) {
+  MNEME_TRY(ExpectNull(root.Member("truncation")));
+  MNEME_TRY(ExpectNull(root.Member("padding")));
+  const JsonField model = root.Member("model");
   MNEME_TRY(ExpectText(model.Member("type"), "BPE"));
-  const Field dropout = model.Member("dropout");
+  const JsonField dropout = model.Member("dropout");
   const bool drops_nothing =
       dropout.IsNull() || (dropout.value->is_double() && dropout.value->get_double() == 0.0);
   if (!drops_nothing) return Fail(dropout.Unexpected("null or 0.0"));
   MNEME_TRY(ExpectEmptyText(model.Member("continuing_subword_prefix")));
   MNEME_TRY(ExpectEmptyText(model.Member("end_of_word_suffix")));
-  MNEME_TRY(ExpectOff(model.Member("byte_fallback")));
-  MNEME_TRY(ExpectOff(model.Member("ignore_merges")));
-  return {};
+  return ExpectOff(model.Member("ignore_merges"));
 }
 
-Result<AddedToken> ReadAddedToken(const Field& field) {
+bool FallsBackToBytes(const JsonField& root) {
+  const JsonField fallback = root.Member("model").Member("byte_fallback");
+  return !fallback.IsNull() && fallback.value->is_bool() && fallback.value->get_bool();
+}
+
+Result<AddedToken> ReadAddedToken(const JsonField& field) {
   const auto object = AsObject(field);
   MNEME_TRY(object);
   AddedToken token;
   const auto id = AsId(field.Member("id"), kVocabTokensMax + kAddedTokensMax);
   MNEME_TRY(id);
   token.id = *id;
-  const Field content = field.Member("content");
+  const JsonField content = field.Member("content");
   if (content.value == nullptr || !content.value->is_string()) {
     return Fail(content.Unexpected("a string"));
   }
@@ -219,7 +257,7 @@ Result<AddedToken> ReadAddedToken(const Field& field) {
   }
   for (const auto& [name, flag] :
        {std::pair{"special", &token.special}, std::pair{"normalized", &token.normalized}}) {
-    const Field member = field.Member(name);
+    const JsonField member = field.Member(name);
     if (member.value == nullptr || !member.value->is_bool()) {
       return Fail(member.Unexpected("true or false"));
     }
@@ -231,17 +269,26 @@ Result<AddedToken> ReadAddedToken(const Field& field) {
 // Fills the tables, which refer to each other by the texts of the file.
 class TableReader {
  public:
-  Status Read(const Field& root) {
+  Status Read(const JsonField& root) {
+    if (FallsBackToBytes(root)) {
+      MNEME_TRY(ReadCharacterForm(file_.characters.emplace(), root));
+    } else {
+      MNEME_TRY(CheckByteForm(root));
+    }
+    MNEME_TRY(CheckShared(root));
+    file_.byte_ids.fill(-1);
     MNEME_TRY(ReadAdded(root.Member("added_tokens")));
     MNEME_TRY(ReadVocab(root.Member("model").Member("vocab")));
+    MNEME_TRY(file_.characters ? FindCharacters() : FindBytes());
     MNEME_TRY(CheckBytes());
-    return ReadMerges(root.Member("model").Member("merges"));
+    MNEME_TRY(ReadMerges(root.Member("model").Member("merges")));
+    return file_.characters ? TakeStart(root.Member("post_processor")) : Status();
   }
 
   TokenizerFile Take() && { return std::move(file_); }
 
  private:
-  Status ReadAdded(const Field& field) {
+  Status ReadAdded(const JsonField& field) {
     if (field.IsNull()) return {};
     const auto list = AsArray(field);
     MNEME_TRY(list);
@@ -265,7 +312,7 @@ class TableReader {
     return {};
   }
 
-  Status ReadVocab(const Field& field) {
+  Status ReadVocab(const JsonField& field) {
     const auto object = AsObject(field);
     MNEME_TRY(object);
     if ((*object)->size() > kVocabTokensMax) {
@@ -291,11 +338,15 @@ class TableReader {
         file_.token_bytes[static_cast<size_t>(*id)] = text;
         continue;
       }
-      auto bytes = alphabet_.BytesOf(text);
+      if (const auto byte = file_.characters ? ByteNamed(text) : std::nullopt) {
+        file_.token_bytes[static_cast<size_t>(*id)] = std::string(1, *byte);
+        file_.byte_ids[static_cast<unsigned char>(*byte)] = *id;
+        continue;  // no merge makes it, so that text like its name stays text
+      }
+      auto bytes = file_.characters ? WithSpaces(text) : alphabet_.BytesOf(text);
       if (!bytes || bytes->empty() || bytes->size() > kTokenBytesMax) {
-        return Fail(ErrorCode::kInvalidArgument,
-                    "{}: token {} is not the byte-level text of 1 to {} bytes", field.path, *id,
-                    kTokenBytesMax);
+        return Fail(ErrorCode::kInvalidArgument, "{}: token {} is not the {}text of 1 to {} bytes",
+                    field.path, *id, file_.characters ? "" : "byte-level ", kTokenBytesMax);
       }
       file_.token_bytes[static_cast<size_t>(*id)] = *std::move(bytes);
       ids_.emplace(text, *id);
@@ -328,12 +379,47 @@ class TableReader {
     return {};
   }
 
-  Status CheckBytes() {
-    file_.byte_ids.fill(-1);
+  Status FindBytes() {
     for (const auto& [text, id] : ids_) {
       const std::string& bytes = file_.token_bytes[static_cast<size_t>(id)];
       if (bytes.size() == 1) file_.byte_ids[static_cast<unsigned char>(bytes[0])] = id;
     }
+    return {};
+  }
+
+  Status FindCharacters() {
+    CharacterForm& form = *file_.characters;
+    for (const auto& [text, id] : ids_) {
+      const size_t bytes = FirstCharacter(text).bytes;
+      if (bytes == text.size()) form.ids.emplace(CharacterOf(text), id);
+      // Mark runs may begin a token; a mark behind anything else means tokens across words.
+      bool other = false;
+      for (size_t at = 0; at < text.size() && form.cuts_at_spaces;) {
+        const bool mark = text.substr(at).starts_with(kSpaceMark);
+        if (mark && other) form.cuts_at_spaces = false;
+        other = other || !mark;
+        at += mark ? kSpaceMark.size() : 1;
+      }
+    }
+    if (form.ids.contains(CharacterOf(kSpaceMark))) return {};
+    return Fail(ErrorCode::kInvalidArgument, "model.vocab: U+2581, the space, has no token");
+  }
+
+  Status TakeStart(const JsonField& post) {
+    const auto start = ReadStart(post);
+    MNEME_TRY(start);
+    for (const std::string& content : *start) {
+      const auto added = added_.find(content);
+      if (added == added_.end()) {
+        return Fail(ErrorCode::kInvalidArgument,
+                    "{}.single: expected added tokens before the text, found another", post.path);
+      }
+      file_.start_ids.push_back(file_.added[added->second].id);
+    }
+    return {};
+  }
+
+  Status CheckBytes() {
     for (size_t byte = 0; byte < file_.byte_ids.size(); ++byte) {
       if (file_.byte_ids[byte] < 0) {
         return Fail(ErrorCode::kInvalidArgument, "model.vocab: byte {:#04x} has no token", byte);
@@ -342,7 +428,7 @@ class TableReader {
     return {};
   }
 
-  Status ReadMerges(const Field& field) {
+  Status ReadMerges(const JsonField& field) {
     const auto list = AsArray(field);
     MNEME_TRY(list);
     if ((*list)->size() > kVocabTokensMax) {
@@ -401,8 +487,7 @@ class TableReader {
 Result<TokenizerFile> ParseTokenizer(std::string_view text) {
   const auto root = ParseStrictJson(text, "contents", kJsonValuesInFileMax);
   MNEME_TRY(root);
-  const Field field{&*root, ""};
-  MNEME_TRY(CheckShape(field));
+  const JsonField field{&*root, ""};
   TableReader tables;
   MNEME_TRY(tables.Read(field));
   return std::move(tables).Take();

