@@ -134,6 +134,20 @@ TEST(ChatProcessTest, ExplainsWithTheSentenceThatTheAnswerCameFromOnce) {
   EXPECT_TRUE(Contains(chat.Output(), "turn 4, token by token: how much of what it read"));
 }
 
+// The service that echoes names the first 256 tokens; what was told after them is recent.
+TEST(ChatProcessTest, ExplainsWithARecentSentenceWhereNoChunkHasIt) {
+  ServedProcess served;
+  std::string filler;
+  for (int word = 0; word < 300; ++word) filler += "word ";
+  Process chat({.arguments = ChatArguments(served, "a", {"--max-tokens", "1"}),
+                .input = filler + "\nThe code of the locker is 4711.\n"});
+  EXPECT_EQ(chat.Wait(), 0) << chat.Errors();
+  Process asks({.arguments = ChatArguments(served, "a"), .input = "Is it 4711 then?\n/explain\n"});
+  EXPECT_EQ(asks.Wait(), 0) << asks.Errors();
+  EXPECT_TRUE(Contains(asks.Output(), " (recent): The code of the locker is 4711.\n"))
+      << asks.Output();
+}
+
 TEST(ChatProcessTest, SaysThatASystemMessageComesTooLate) {
   ServedProcess served;
   const std::vector<std::string> brief = {"--system", "Be brief."};
