@@ -41,8 +41,8 @@ Exits with 1 where an answer failed, 3 where --no-create finds no such session, 
 answers.)";
 
 constexpr char kHelp[] =
-    R"(/explain   the sentence that the last answer came from and where its tokens lay (recent: right
-           before the answer), and what each token of the answer read
+    R"(/explain   the sentence that the last answer came from, where its tokens lay
+           (recent: right before the answer), and what each token of the answer read
 /stats     counters and bytes of this session
 /help      this list
 /quit      leave; the session stays (also /exit)
