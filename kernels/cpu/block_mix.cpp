@@ -39,7 +39,7 @@ class BlockReading {
  public:
   BlockReading(const BlockReadArgs& args, CpuStream& stream)
       : args_(args), step_(*args.step), shape_(args.shape), stream_(stream) {
-    features_ = stream.shared(static_cast<size_t>(step_.rows) * 2 * Keys() + Keys());
+    features_ = stream.shared(static_cast<size_t>(step_.rows) * 2 * Keys());
     frequency_.resize(static_cast<size_t>(shape_.key_dim / 2));
     RotaryFrequencies(shape_.key_dim, shape_.rope_theta, frequency_.data());
   }
