@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
+#include "tests/model/checkpoint_files.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_folder.h"
 
@@ -73,6 +75,54 @@ TEST(MhlaProcessTest, InspectShowsSizesAndTheMatrix) {
   EXPECT_EQ(json.Wait(), 0) << json.Errors();
   EXPECT_NE(json.Output().find("\"layout\":\"mhla\""), std::string::npos) << json.Output();
   EXPECT_NE(json.Output().find("\"session_bytes_max\":67584"), std::string::npos) << json.Output();
+}
+
+// A folder with a tokenizer in Llama 2's form: D 8, H 2, K 2, V 4, one layer, 1,500 ids.
+void WriteFolderWithTokenizer(const std::string& folder) {
+  support::TestTensors tensors;
+  const auto add = [&](const std::string& name, std::vector<uint64_t> shape) {
+    tensors["model." + name] = support::Counting("BF16", std::move(shape));
+  };
+  add("embeddings.weight", {1500, 8});
+  add("norm.weight", {8});
+  for (const char* norm : {"attn_norm", "mlp_norm"})
+    add(std::string("layers.0.") + norm + ".weight", {8});
+  for (const char* keys : {"q", "k"})
+    add(std::string("layers.0.attn.") + keys + "_proj.weight", {4, 8});
+  for (const char* values : {"v", "g", "o"})
+    add(std::string("layers.0.attn.") + values + "_proj.weight", {8, 8});
+  add("layers.0.attn.g_norm_swish_gate.weight", {4});
+  add("layers.0.attn.mixing_matrix", {32, 32, 1, 1, 1, 1});
+  for (const char* wide : {"gate", "up"})
+    add(std::string("layers.0.mlp.") + wide + "_proj.weight", {12, 8});
+  add("layers.0.mlp.down_proj.weight", {8, 12});
+  std::ofstream(folder + "/config.json")
+      << R"({"model_type":"gla","hidden_size":8,"num_hidden_layers":1,"num_heads":2,)"
+      << R"("vocab_size":1500,"intermediate_size":12,"feature_map":"relu",)"
+      << R"("tie_word_embeddings":true,"bos_token_id":1,"eos_token_id":2})";
+  std::ofstream(folder + "/model.safetensors", std::ios::binary) << support::FileOf(tensors);
+  std::filesystem::copy(
+      std::string(MNEME_SOURCE_DIR) + "/tests/golden/llama_tokenizer/metaspace.json",
+      folder + "/tokenizer.json");
+}
+
+TEST(MhlaProcessTest, WithATokenizerItContinuesTheTextAfterItsFirstToken) {
+  const support::TempFolder temp;
+  WriteFolderWithTokenizer(temp.path());
+  std::vector<std::string> one = {MNEME, "run",          "--model", temp.path(), "--prompt",
+                                  "a",   "--max-tokens", "3",       "--json"};
+  Process text({.arguments = one});
+  EXPECT_EQ(text.Wait(60'000), 0) << text.Errors();
+  EXPECT_NE(text.Output().find("\"text\":\""), std::string::npos) << text.Output();
+  // The first token, and at least one of the text.
+  EXPECT_EQ(text.Output().find("\"prompt_tokens\":1,"), std::string::npos) << text.Output();
+  one.pop_back();
+  Process shown({.arguments = one});
+  EXPECT_EQ(shown.Wait(60'000), 0) << shown.Errors();
+  EXPECT_NE(shown.Errors().find("it continues the text"), std::string::npos) << shown.Errors();
+  Process inspect({.arguments = {MNEME, "model", "inspect", temp.path(), "--json"}});
+  EXPECT_EQ(inspect.Wait(), 0) << inspect.Errors();
+  EXPECT_NE(inspect.Output().find("\"tokenizer\":true"), std::string::npos) << inspect.Output();
 }
 
 TEST(MhlaProcessTest, WhatItCannotDoIsRefusedByName) {
