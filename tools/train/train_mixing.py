@@ -43,7 +43,7 @@ def main():
     data = Conversations(f"{arguments.model}/tokenizer.json", arguments.tokens, arguments.batch, f"mixing/{arguments.seed}")
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=arguments.workers)
     started = time.time()
-    for step, batch in enumerate(loader):
+    for step, batch in enumerate(b for b in loader if (b["row_question"] >= 0).any()):
         batch = {name: values.to(device) for name, values in batch.items()}
         hidden = model(batch["ids"], Gating(batch["rows"], mixing=logits.sigmoid()), torch.bfloat16 if device.type == "cuda" else torch.float32)
         rows = batch["rows"][..., None].expand(-1, -1, hidden.shape[-1])
