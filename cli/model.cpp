@@ -1,17 +1,21 @@
-// mneme model: what a checkpoint folder holds and needs, without loading it.
+// mneme model: what a checkpoint folder holds and needs, without loading it; and whether it is
+// whole and computes, by loading it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json.hpp>
+#include <filesystem>
 #include <string>
 
 #include "base/bytes.h"
 #include "cli/command.h"
 #include "cli/connect.h"
+#include "cli/local_model.h"
 #include "cli/terminal.h"
 #include "kernels/block_mix.h"
 #include "model/mhla_folder.h"
+#include "model/model_check.h"
 #include "model/model_folder.h"
 
 namespace mneme::cli {
@@ -23,6 +27,14 @@ examples:
   mneme model inspect ~/models/Qwen3.5-0.8B --host-mib 8192 --json
 
 Reads the headers only; nothing is loaded.)";
+
+constexpr char kCheckFooter[] = R"(
+examples:
+  mneme model check checkpoints/demo
+  mneme model check ~/models/HLA-1.3B --reader native --json
+
+Loads the model: every number is looked at, and a few hundred tokens are computed as a prompt and
+one by one, which must agree. Exit 0: all of it passed.)";
 
 struct InspectCommand {
   std::string folder;
@@ -49,6 +61,12 @@ boost::json::object ToJson(const model::ReaderNeeds& needs, uint64_t cap_bytes) 
   return reader;
 }
 
+// A folder without one runs on ids in `mneme run` and cannot be served.
+bool HasTokenizer(const InspectCommand& command) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::path(command.folder) / "tokenizer.json", ignored);
+}
+
 void PrintJson(const model::ModelFolder& folder, const model::MemoryNeeds& needs,
                const InspectCommand& command) {
   const model::ModelConfig& config = folder.config();
@@ -57,6 +75,8 @@ void PrintJson(const model::ModelFolder& folder, const model::MemoryNeeds& needs
     readers[memory::NameOf(reader)] = ToJson(needs.For(reader), command.host_mib_max * kMiB);
   const boost::json::object reply = {
       {"folder", command.folder},
+      {"layout", model::NameOf(config.layout)},
+      {"tokenizer", HasTokenizer(command)},
       {"parameters", folder.weights().parameters + folder.router().parameters()},
       {"router_parameters", folder.router().parameters()},
       {"stored_bytes", needs.stored_bytes},
@@ -92,6 +112,12 @@ void PrintText(const model::ModelFolder& folder, const model::MemoryNeeds& needs
              Count(static_cast<uint64_t>(config.vocab)), config.tied ? ", tied" : "");
   fmt::print("  in memory: {} of weights, {} of workspace\n", Bytes(needs.weights_bytes),
              Bytes(needs.workspace_bytes));
+  if (config.layout == model::ModelLayout::kHla)
+    fmt::print("  in the layout of the released HLA-1.3B: no convolution, no positions{}\n",
+               config.router ? ", its own router" : "");
+  if (!HasTokenizer(command))
+    fmt::print(
+        "  no tokenizer.json: it reads and writes ids (mneme run --ids) and is not served\n");
   if (!folder.router().has_router())
     fmt::print("  no router.safetensors: history is read natively, folded into one state\n");
   const memory::Reader chosen = folder.router().default_reader();
@@ -186,11 +212,42 @@ Status Inspect(const InspectCommand& command) {
   return {};
 }
 
+struct CheckCommand {
+  std::string folder;
+  std::string reader;
+  std::string page_dtype = "f16";
+  int threads = 0;
+  bool json = false;
+};
+
+Status Check(const CheckCommand& command) {
+  model::ModelCheckOptions options;
+  options.reader = command.reader;
+  options.page_dtype = command.page_dtype == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16;
+  LocalModelChoice choice;
+  choice.threads = command.threads;
+  options.threads = ThreadsOf(choice);
+  boost::json::object parts;
+  const Status status =
+      model::CheckModel(command.folder, options, [&](const model::ModelCheckPart& part) {
+        if (command.json) {
+          parts[part.name] = part.found;
+        } else {
+          fmt::print("{:<10} {}\n", part.name, part.found);
+        }
+      });
+  MNEME_TRY(status);
+  if (command.json)
+    fmt::print("{}\n", boost::json::serialize(boost::json::object{
+                           {"folder", command.folder}, {"passed", true}, {"parts", parts}}));
+  return {};
+}
+
 }  // namespace
 
 int RunModel(int argc, char** argv) {
   InspectCommand command;
-  CLI::App app("Shows what a model folder holds.", "mneme model");
+  CLI::App app("Shows what a model folder holds, or checks it.", "mneme model");
   app.footer(kFooter);
   app.require_subcommand(1);
   CLI::App* inspect =
@@ -206,7 +263,24 @@ int RunModel(int argc, char** argv) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 24))
       ->capture_default_str();
   inspect->add_flag("--json", command.json, "one JSON object instead of text");
+  CheckCommand check_command;
+  CLI::App* check = app.add_subcommand("check", "loads everything and computes a few tokens twice");
+  check->footer(kCheckFooter);
+  check->add_option("folder", check_command.folder, "the model folder")->required();
+  check->add_option("--reader", check_command.reader,
+                    "hla, mhla or native (default: as the folder is served)");
+  check->add_option("--page-dtype", check_command.page_dtype, "type of pages in memory")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+  check->add_option("--threads", check_command.threads, "threads; 0: one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  check->add_flag("--json", check_command.json, "one JSON object instead of text");
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
+  if (check->parsed()) {
+    const Status status = Check(check_command);
+    return status ? kExitOk : Complain("model check", status.error(), check_command.json);
+  }
   if (const Status status = Inspect(command); !status)
     return Complain("model inspect", status.error(), command.json);
   return kExitOk;

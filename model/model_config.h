@@ -45,6 +45,10 @@ enum class ModelLayout : uint8_t {
   kHla      // the released HLA-1.3B and its plain twin, converted (hla_layout.h)
 };
 
+constexpr std::string_view NameOf(ModelLayout layout) {
+  return layout == ModelLayout::kHla ? "hla" : "qwen3_5";
+}
+
 // What a layout's own router is read with, where the checkpoint brings one; what the metadata of
 // router.safetensors says elsewhere (router_weights.h).
 struct BuiltInRouter {

@@ -80,6 +80,27 @@ TEST(LocalProcessTest, ABaseModelContinuesText) {
       << thinking.Errors();
 }
 
+TEST(LocalProcessTest, ACheckSaysWhatItDidAndFailsWhereAPartDoes) {
+  const support::ScratchFolder folder;
+  support::WriteHlaFolder(folder.path());
+  const std::string model = folder.path().string();
+  Process check({.arguments = {MNEME, "model", "check", model, "--threads", "1"}});
+  EXPECT_EQ(check.Wait(60'000), 0) << check.Errors();
+  for (const char* part : {"files", "tensors", "numbers", "tokenizer", "memory", "tokens"})
+    EXPECT_NE(check.Output().find(part), std::string::npos) << part << "\n" << check.Output();
+  Process json({.arguments = {MNEME, "model", "check", model, "--json"}});
+  EXPECT_EQ(json.Wait(60'000), 0) << json.Errors();
+  EXPECT_NE(json.Output().find("\"passed\":true"), std::string::npos) << json.Output();
+  support::WriteLlamaTokenizer(folder.path());
+  support::HlaFolderSizes sizes;
+  sizes.vocab = 1400;
+  support::WriteHlaFolder(folder.path(), sizes);
+  Process wrong({.arguments = {MNEME, "model", "check", model}});
+  EXPECT_NE(wrong.Wait(60'000), 0);
+  EXPECT_NE(wrong.Errors().find("tokenizer.json: expected at most 1400 ids"), std::string::npos)
+      << wrong.Errors();
+}
+
 TEST(LocalProcessTest, AModelWithoutATokenizerRunsOnIdsAndSaysSo) {
   const support::ScratchFolder folder;
   support::WriteHlaFolder(folder.path());
