@@ -64,12 +64,12 @@ class Gating:
         return cls(torch.arange(ids.shape[1], device=ids.device).expand(ids.shape), **settings)
 
 
-def zero_centred_norm(x, weight):
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * (1 + weight)
+def zero_centred_norm(x, weight, eps=EPS):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * (1 + weight)
 
 
-def gated_norm(o, weight, z):
-    return o * torch.rsqrt(o.square().mean(-1, keepdim=True) + EPS) * weight * F.silu(z.float())
+def gated_norm(o, weight, z, eps=EPS):
+    return o * torch.rsqrt(o.square().mean(-1, keepdim=True) + eps) * weight * F.silu(z.float())
 
 
 def causal_conv(x, taps):
@@ -84,24 +84,24 @@ def unit(x):
 
 
 def states_before(carry):
-    """carry [B,N,H,K,2K] = [added | left] -> the native state before each chunk [B,N,H,K,K]."""
-    width = carry.shape[-2]
-    states = [torch.zeros_like(carry[:, 0, ..., :width])]
+    """carry [B,N,H,K,V+K] = [added | left] -> the native state before each chunk [B,N,H,K,V]."""
+    widths = [carry.shape[-1] - carry.shape[-2], carry.shape[-2]]
+    states = [torch.zeros_like(carry[:, 0, ..., :widths[0]])]
     for chunk in carry.unbind(1)[:-1]:
-        added, left = chunk.split(width, -1)
+        added, left = chunk.split(widths, -1)
         states.append(left @ states[-1] + added)
     return torch.stack(states, 1)
 
 
 def mixed_states(carry, weights):
-    """carry [B,N,H,K,2K], weights [N or more], of distance 1, 2, ... -> the state that each chunk reads [B,N,H,K,K].
+    """carry [B,N,H,K,V+K], weights of distance 1, 2, ..., further back 0 -> the state that each chunk reads [B,N,H,K,V].
 
     Chunk i reads chunks 0 .. i-1 in their order with gates weights[i-j-1]: S' = (1-w) S + w (left S + added).
     """
     width, chunks = carry.shape[-2], carry.shape[1]
-    added, left = carry.split(width, -1)
+    added, left = carry.split([carry.shape[-1] - width, width], -1)
     states = torch.zeros_like(added)
-    for distance in range(chunks - 1, 0, -1):  # chunk i has read all that lie further back
+    for distance in range(min(chunks - 1, len(weights)), 0, -1):  # chunk i has read all that lie further back
         before, weight = states[:, distance:], weights[distance - 1]
         through = left[:, :chunks - distance] @ before + added[:, :chunks - distance]
         states = torch.cat([states[:, :distance], before + weight * (through - before)], 1)

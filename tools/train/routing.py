@@ -1,6 +1,6 @@
 """Query-routed history: representatives of chunks, gates of tokens over chunks, and the backward read.
 
-Shapes: B sequences, N chunks, P = 16 representatives a chunk, H heads, R rows (tokens that may read history), K width.
+Shapes: B sequences, N chunks, P = 16 representatives a chunk, H heads, R rows (tokens that may read history), K width, V of values.
 """
 
 import math
@@ -57,20 +57,24 @@ def cap_gates(gates, pages_max):
 
 
 def routed_read(read, carry, gates):
-    """Reads history newest to oldest with row vectors: read [B,H,R,K], carry [B,N,H,K,2K], gates [B,H,R,N] -> [B,H,R,K].
+    """Reads history newest to oldest with row vectors: read [B,H,R,K], carry [B,N,H,K,V+K], gates [B,H,R,N] -> [B,H,R,V].
 
     A chunk with gate w gives S' = [(1-w) I + w A] S + w B; a gate of 0 leaves the row as it was.
     """
     if not torch.is_grad_enabled():  # only rows with a gate open, which are few once theta holds
         opened = (gates > 0).any(-1).flatten(0, 1).any(0).nonzero()[:, 0]
-        total = torch.zeros_like(read)
+        total = _nothing_read(read, carry)
         total[:, :, opened] = _read_rows(read[:, :, opened], carry, gates[:, :, opened])
         return total
     return _read_rows(read, carry, gates)
 
 
+def _nothing_read(read, carry):
+    return read.new_zeros(*read.shape[:-1], carry.shape[-1] - read.shape[-1])
+
+
 def _read_rows(read, carry, gates):
-    total = torch.zeros_like(read)
+    total = _nothing_read(read, carry)
     for chunk, gate in zip(reversed(carry.unbind(1)), reversed(gates.unbind(-1))):
         total, read = pass_chunk(total, read, read @ chunk, gate[..., None])
     return total
@@ -78,5 +82,5 @@ def _read_rows(read, carry, gates):
 
 def pass_chunk(total, read, through, gate):
     """through = [what the chunk adds | what it leaves of the row], weighted by its gate."""
-    added, left = through.chunk(2, -1)
+    added, left = through.split([total.shape[-1], read.shape[-1]], -1)
     return total + gate * added, read + gate * (left - read)

@@ -14,6 +14,8 @@ from training_data import NONE
 NONE_WEIGHT = 0.25  # of rows outside answers
 FIRST_WEIGHT = 3.0  # of the rows that choose an answer's first token
 THETA_LOGIT = -2.1972  # of a gate of 0.1
+BUDGET, SUPPORT = 3.0, 3.0  # closed chunks a token may read freely, by the sum of its gates and by how many they are in effect
+GATE_MIN = 1e-8
 
 
 @dataclass
@@ -69,3 +71,20 @@ def routing_loss(trace, targets, binary_share):
             false.append((wrong > THETA_LOGIT).sum(-1).float().mean(-1))
     metrics = {"found": found, "first": first, "false": false}
     return torch.stack(losses).mean(), {name: torch.stack(values) for name, values in metrics.items()}
+
+
+def budget_loss(gates):
+    """Mean of (relu(sum of a row's gates - 3) / 3)^2; gates [..,R,N], 0 for chunks that are not closed."""
+    return ((gates.sum(-1) - BUDGET).relu() / BUDGET).square().mean()
+
+
+def support_loss(gates, current):
+    """Mean of relu(k - 3)^2 over rows with more than 3 closed chunks, k = (sum of gates)^2 / sum of their squares.
+
+    gates [B,G,R,N], current [B,R] the chunk of each row. Without such rows 0.
+    """
+    closed = torch.arange(gates.shape[-1], device=gates.device) < current[..., None]
+    gates = gates.clamp(min=GATE_MIN) * closed[:, None]  # a row whose gates are all shut reads all alike little
+    support = gates.sum(-1).square() / gates.square().sum(-1).clamp(min=GATE_MIN ** 2)
+    chosen = (current > SUPPORT)[:, None].expand_as(support)
+    return torch.where(chosen, (support - SUPPORT).relu(), 0.0).square().sum() / chosen.sum().clamp(min=1)
