@@ -1,11 +1,18 @@
 // MhlaFolder: a checkpoint folder of an MHLA language model, opened and checked as a whole. Weights
 // lie in model.safetensors or its shards, under their authors' names:
 //
-//   model.embeddings.weight [vocab, D]    model.norm.weight [D]    lm_head.weight [vocab, D] if
-//   untied model.layers.N.: attn_norm.weight, mlp_norm.weight [D]
-//     attn.{q,k}_proj.weight [H K, D]   attn.{v,g}_proj.weight [H V, D]   attn.o_proj.weight [D, H
-//     V] attn.g_norm_swish_gate.weight [V]   attn.mixing_matrix [32, 32, 1, 1, 1, 1]
-//     mlp.{gate,up}_proj.weight [F, D]   mlp.down_proj.weight [D, F]
+//   model.embeddings.weight [vocab, D]
+//   model.norm.weight [D]
+//   lm_head.weight [vocab, D], if untied
+//   of each layer, model.layers.N.:
+//     attn_norm.weight, mlp_norm.weight [D]
+//     attn.{q,k}_proj.weight [H K, D]
+//     attn.{v,g}_proj.weight [H V, D]
+//     attn.o_proj.weight [D, H V]
+//     attn.g_norm_swish_gate.weight [V]
+//     attn.mixing_matrix [32, 32, 1, 1, 1, 1]
+//     mlp.{gate,up}_proj.weight [F, D]
+//     mlp.down_proj.weight [D, F]
 //
 // in F32, BF16 or F16. A stored head where the embedding is the head, and rotary frequencies, are
 // skipped; any other tensor is refused.

@@ -113,5 +113,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FoldTest,
                          ::testing::Values(Shape(1, 1, 1, 1), Shape(1, 2, 64, 32),
                                            Shape(2, 4, 18, 10), Shape(1, 4, 33, 17)));
 
+// Published head sizes; HLA-1.3B has 256 x 256.
+INSTANTIATE_TEST_SUITE_P(Published, FoldTest,
+                         ::testing::Values(Shape(1, 1, 128, 128), Shape(1, 1, 256, 256),
+                                           Shape(1, 1, 256, 64)));
+
 }  // namespace
 }  // namespace mneme::kernels

@@ -128,5 +128,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GdnChunkTest,
                          ::testing::Values(Shape(1, 1, 1, 1, 128), Shape(1, 2, 128, 128, 128),
                                            Shape(2, 4, 18, 10, 128), Shape(1, 4, 33, 17, 256)));
 
+// Heads of 64, 128 and 256, K and V unequal, and chunks from 64 to 1,024 tokens. The released
+// HLA-1.3B is the third: 256 x 256 in chunks of 256.
+INSTANTIATE_TEST_SUITE_P(Published, GdnChunkTest,
+                         ::testing::Values(Shape(1, 1, 64, 64, 64), Shape(1, 1, 64, 128, 512),
+                                           Shape(1, 1, 256, 256, 256), Shape(1, 2, 128, 256, 128),
+                                           Shape(1, 1, 256, 64, 1024)));
+
 }  // namespace
 }  // namespace mneme::kernels

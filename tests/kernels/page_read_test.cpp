@@ -169,6 +169,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PageReadTest,
                          ::testing::Values(Shape(1, 1, 1, 1), Shape(1, 2, 64, 64),
                                            Shape(2, 4, 18, 10), Shape(2, 8, 33, 17)));
 
+// Published head sizes; HLA-1.3B has 256 x 256.
+INSTANTIATE_TEST_SUITE_P(Published, PageReadTest,
+                         ::testing::Values(Shape(1, 1, 128, 128), Shape(1, 1, 256, 256),
+                                           Shape(1, 1, 64, 256)));
+
 // Chunks of every kind through pages: packed, then read by both forms and folded, against the token
 // recurrence in double.
 class PageKindTest : public ::testing::TestWithParam<Recurrence> {

@@ -213,5 +213,27 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RepresentTest,
                                                        .chunk_tokens = 192,
                                                        .window_tokens = 24}));
 
+// Windows of 16 (HLA-1.3B, and the adapters in training), 32 (the adapters in evaluation) and 64,
+// in chunks from 256 to 1,024 tokens.
+INSTANTIATE_TEST_SUITE_P(Published, RepresentTest,
+                         ::testing::Values(LinearShape{.key_heads = 1,
+                                                       .value_heads = 1,
+                                                       .key_dim = 256,
+                                                       .value_dim = 256,
+                                                       .chunk_tokens = 256,
+                                                       .window_tokens = 16},
+                                           LinearShape{.key_heads = 2,
+                                                       .value_heads = 2,
+                                                       .key_dim = 64,
+                                                       .value_dim = 128,
+                                                       .chunk_tokens = 512,
+                                                       .window_tokens = 32},
+                                           LinearShape{.key_heads = 1,
+                                                       .value_heads = 1,
+                                                       .key_dim = 128,
+                                                       .value_dim = 64,
+                                                       .chunk_tokens = 1024,
+                                                       .window_tokens = 64}));
+
 }  // namespace
 }  // namespace mneme::kernels

@@ -389,5 +389,12 @@ INSTANTIATE_TEST_SUITE_P(
                       RouteParam{Shape(2, 128, 256, 16, 16), RowForm::kPrefill, 64},
                       RouteParam{Shape(2, 18, 192, 24, 3), RowForm::kPrefill, 23}));
 
+// Published key widths, windows of 16 (HLA-1.3B), 32 and 64, chunks from 256 to 1,024 tokens.
+INSTANTIATE_TEST_SUITE_P(
+    Published, RouteTest,
+    ::testing::Values(RouteParam{Shape(1, 256, 256, 16, 16), RowForm::kPrefill, 64},
+                      RouteParam{Shape(2, 64, 512, 32, 4), RowForm::kDecode, 1},
+                      RouteParam{Shape(1, 128, 1024, 64, 4), RowForm::kPrefill, 40}));
+
 }  // namespace
 }  // namespace mneme::kernels
