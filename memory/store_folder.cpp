@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/file_error.h"
+#include "base/log.h"
 #include "proto/mneme/v1/store.pb.h"
 
 namespace mneme::memory {
@@ -139,6 +140,10 @@ Status StoreFolder::RaiseEpoch(const std::optional<StoreId>& log_store, uint64_t
         "{}: the epoch file and the log belong to two different stores; restore both from one "
         "copy",
         path_);
+  if (log_store && (!*found || epochs_.damaged_slots() > 0)) {
+    MNEME_LOG(kWarning, "epoch_renewed", "found={} damaged_slots={} epoch_of_log={}",
+              found->has_value(), epochs_.damaged_slots(), log_epoch);
+  }
   store_id_ = log_store ? *log_store : mine ? *mine : RandomStoreId();
   // A damaged slot may have held the newest epoch, one above the other's.
   epoch_ = before + 1 + static_cast<uint64_t>(epochs_.damaged_slots());

@@ -94,6 +94,8 @@ Result<std::unique_ptr<RocksdbTurnStore>> RocksdbTurnStore::Open(StoreFolder& fo
   MNEME_TRY(store->BeginEpoch(*regression));
   store->open_ = true;
   OpenReport& report = store->report_;
+  if (report.watermark_slots_damaged > 0)
+    MNEME_LOG(kWarning, "watermark_damaged", "slots={}", report.watermark_slots_damaged);
   report.elapsed_us = clock.MonotonicUs() - began_us;
   MNEME_LOG(kInfo, "log_open",
             "epoch={} sessions={} turns={} commits={} damaged={} regressions={} ms={}",
@@ -307,6 +309,14 @@ Status RocksdbTurnStore::BeginEpoch(const std::optional<Regression>& regression)
               static_cast<int>(regression->cause), regression->commits_present,
               regression->commits_promised,
               regression->sessions_known ? std::to_string(regression->missing.size()) : "unknown");
+    for (const auto& missing : regression->missing) {
+      if (missing.last_turn() == 0) {
+        MNEME_LOG(kError, "deletion_missing", "session={}", missing.session_id());
+      } else {
+        MNEME_LOG(kError, "turns_missing", "session={} first_turn={} last_turn={}",
+                  missing.session_id(), missing.first_turn(), missing.last_turn());
+      }
+    }
   }
   v1::StoreRecord record;
   record.set_format(kStoreFormat);

@@ -229,9 +229,11 @@ Status RocksdbTurnStore::AcceptRegression() {
   batch.DeleteRange(log_keys::Regression(0), log_keys::Regression(UINT64_MAX));
   MNEME_TRY(WriteBatch(&batch, "accept regression"));
   const std::unique_lock lock(mutex_);
-  for (auto& [id, session] : sessions_)
-    if (session.condition == SessionCondition::kRegressed)
-      session.condition = SessionCondition::kWhole;
+  for (auto& [id, session] : sessions_) {
+    if (session.condition != SessionCondition::kRegressed) continue;
+    session.condition = SessionCondition::kWhole;
+    MNEME_LOG(kWarning, "loss_accepted", "session={} turns_left={}", id.value, session.head.turn());
+  }
   report_.regressions.clear();
   return {};
 }

@@ -155,15 +155,21 @@ TEST(StoreFolderTest, NeverRepeatsAnEpochAfterDamageOrLossOfItsFile) {
   const std::string path = temp / "store";
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(support::OpenLog(path));
   support::FlipBit(path + "/epoch", 44, 3);  // epoch 4 lies in the first slot
+  ::testing::internal::CaptureStderr();
   {
     auto stores = support::OpenLog(path);
     ASSERT_TRUE(stores);
     EXPECT_GT(stores->folder->epoch(), 4U);
   }
+  std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("warning epoch_renewed found=true damaged_slots=1"), said.npos) << said;
   std::filesystem::remove(path + "/epoch");
+  ::testing::internal::CaptureStderr();
   auto stores = support::OpenLog(path);
+  said = ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(stores);
   EXPECT_GT(stores->folder->epoch(), 5U);
+  EXPECT_NE(said.find("warning epoch_renewed found=false damaged_slots=0"), said.npos) << said;
 }
 
 TEST(StoreFolderTest, RefusesALogThatIsAnotherStores) {

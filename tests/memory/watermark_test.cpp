@@ -64,7 +64,12 @@ TEST_F(WatermarkTest, AnOlderLogIsNoticedAndItsMissingTurnsAreNamed) {
   Append("a", 0, 6, 9);
   const uint64_t promised = log().commit_counter();
   PutBack();
+  ::testing::internal::CaptureStderr();
   Open();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const auto session = fmt::format("session={}", ids_[0].value);
+  EXPECT_NE(said.find("error turns_missing " + session + " first_turn=6 last_turn=9"), said.npos)
+      << said;
   ASSERT_EQ(log().report().regressions.size(), 1U);
   EXPECT_EQ(regression().cause, RegressionCause::kBehindWatermark);
   EXPECT_EQ(regression().commits_promised, promised);
@@ -84,7 +89,11 @@ TEST_F(WatermarkTest, AnOlderLogIsNoticedAndItsMissingTurnsAreNamed) {
   EXPECT_EQ(log().report().regressions.size(), 1U);
   EXPECT_EQ(condition(0), SessionCondition::kRegressed);
   EXPECT_EQ(condition(1), SessionCondition::kWhole);
+  ::testing::internal::CaptureStderr();
   ASSERT_TRUE(log().AcceptRegression());
+  const std::string accepted = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(accepted.find("warning loss_accepted " + session + " turns_left=5"), accepted.npos)
+      << accepted;
   Append("a", 0, 6, 6);
   Open();
   EXPECT_TRUE(log().report().regressions.empty());
@@ -141,7 +150,10 @@ TEST_F(WatermarkTest, AMissingOrUnreadableWatermarkIsSaid) {
   ASSERT_TRUE(log().AcceptRegression());
   stores_.Close();
   for (const uint64_t slot : {0U, 1U}) support::FlipBit(path() + "/watermark", slot * 4096 + 45, 1);
+  ::testing::internal::CaptureStderr();
   Open();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("warning watermark_damaged slots=2"), said.npos) << said;
   EXPECT_EQ(regression().cause, RegressionCause::kWatermarkMissing);
   EXPECT_EQ(log().report().watermark_slots_damaged, 2);
   EXPECT_TRUE(fs::exists(path() + "/watermark.damaged"));
@@ -173,7 +185,11 @@ TEST_F(WatermarkTest, ADeletedSessionThatCameBackIsNamed) {
   Open();
   ASSERT_TRUE(CommitOne(log(), DeleteSession{ids_[1]}));
   PutBack();
+  ::testing::internal::CaptureStderr();
   Open();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(fmt::format("error deletion_missing session={}", ids_[1].value)), said.npos)
+      << said;
   ASSERT_EQ(regression().missing.size(), 1U);
   EXPECT_EQ(regression().missing[0].session_id(), ids_[1].value);
   EXPECT_EQ(regression().missing[0].last_turn(), 0U);
