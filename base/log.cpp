@@ -1,9 +1,13 @@
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <memory>
+#include <mutex>
+
+#include "base/line_stream.h"
 
 namespace mneme {
 namespace {
@@ -22,10 +26,31 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+// Standard error, whatever became of its reader.
+class ErrorSink : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& line) override {
+    if (stream_.lost() > 0) {
+      const std::string text = fmt::format("log_lines_lost lines={}", stream_.lost());
+      if (Put({line.time, {}, line.logger_name, spdlog::level::warn, text})) stream_.SaidLost();
+    }
+    Put(line);
+  }
+  void flush_() override {}
+
+ private:
+  bool Put(const spdlog::details::log_msg& line) {
+    spdlog::memory_buf_t text;
+    formatter_->format(line, text);
+    return stream_.Write({text.data(), text.size()});
+  }
+
+  LineStream stream_{STDERR_FILENO};
+};
+
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
-    auto made = std::make_shared<spdlog::logger>("mneme",
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made = std::make_shared<spdlog::logger>("mneme", std::make_shared<ErrorSink>());
     made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
     made->set_level(spdlog::level::info);
     return made;

@@ -1,10 +1,13 @@
 // mneme: finds the command in the table and runs it.
+#include <boost/system/system_error.hpp>
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "cli/command.h"
+#include "cli/standard_streams.h"
 
 namespace mneme::cli {
 namespace {
@@ -64,10 +67,17 @@ int Main(int argc, char** argv) {
 }  // namespace mneme::cli
 
 int main(int argc, char** argv) {
+  using mneme::cli::kExitFailed;
+  mneme::cli::OpenClosedStreams();
   try {
-    return mneme::cli::Main(argc, argv);
+    return mneme::cli::EndOutput(mneme::cli::Main(argc, argv));
+  } catch (const std::system_error& refused) {
+    // A full disk or a closed pipe behind standard output, or no thread to be had.
+    std::fprintf(stderr, "mneme: the system refuses: %s\n", refused.what());
+  } catch (const boost::system::system_error& refused) {
+    std::fprintf(stderr, "mneme: the system refuses: %s\n", refused.what());
   } catch (const std::exception& exception) {
     std::fprintf(stderr, "mneme: bug: %s\n", exception.what());
-    return mneme::cli::kExitFailed;
   }
+  return kExitFailed;
 }

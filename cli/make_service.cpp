@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <thread>
 
 #include "base/log.h"
+#include "cli/standard_streams.h"
 #include "engine/engine.h"
 #include "memory/page_store.h"
 #include "memory/store_folder.h"
@@ -77,12 +77,12 @@ Status ServedModel::OpenModel(const v1::ServerConfig& config) {
 Status ServedModel::LoadModel() {
   const model::ModelFolder& folder = *model_folder_;
   MNEME_TRY(TakeFingerprints());
-  fmt::print(stderr, "loading {}, reader {}\n", folder.path().string(), memory::NameOf(reader_));
+  Say(fmt::format("loading {}, reader {}", folder.path().string(), memory::NameOf(reader_)));
   auto model =
       model::LoadedModel::Make(folder.config(), folder.weights(), folder.router(), reader_,
                                page_dtype_, kernels::CpuKernels(), [](int done, int total) {
                                  if (done == total || done % std::max(total / 10, 1) == 0)
-                                   fmt::print(stderr, "packed {} of {} parts\n", done, total);
+                                   Say(fmt::format("packed {} of {} parts", done, total));
                                });
   MNEME_TRY(model);
   model_ = std::move(*model);
@@ -121,13 +121,12 @@ Status ServedModel::OpenStores(const v1::ServerConfig& config, const StartOption
   if (!log_->report().regressions.empty()) {
     if (start.accept_loss) {
       MNEME_TRY(log_->AcceptRegression());
-      fmt::print(stderr, "the loss is accepted: what is left of each session is served\n");
+      Say("the loss is accepted: what is left of each session is served");
     } else {
-      fmt::print(stderr,
-                 "turns that were acknowledged are missing from {}; the sessions concerned are "
-                 "refused.\nRestore the folder from a copy, or start once with --accept-loss to "
-                 "serve what is left\n",
-                 config.store_dir());
+      Say(fmt::format(
+          "turns that were acknowledged are missing from {}; the sessions concerned are refused.\n"
+          "Restore the folder from a copy, or start once with --accept-loss to serve what is left",
+          config.store_dir()));
     }
   }
   // Pages can be computed again, so damaged files must not keep the sessions from being served.

@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "base/line_stream.h"
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/make_service.h"
+#include "cli/standard_streams.h"
 #include "server/config.h"
 #include "server/server.h"
 #include "server/settings.h"
@@ -71,7 +73,7 @@ void AddFlags(CLI::App& app, std::vector<std::string>& values) {
 }
 
 int Complain(const Error& error, int exit_code) {
-  fmt::print(stderr, "mneme serve: {}\n", error.message());
+  Say(fmt::format("mneme serve: {}", error.message()));
   return exit_code;
 }
 
@@ -100,6 +102,7 @@ int ExitCodeOf(const Error& error) {
 }
 
 int Serve(const v1::ServerConfig& config, const StartOptions& start) {
+  IgnoreWriteSignals();
   SetLogLevel(LevelNamed(config.log_level()));
   const server::ServerOptions options = server::ServerOptionsFrom(config);
   if (const Status can = server::Server::CheckCanListen(options); !can)
@@ -108,8 +111,10 @@ int Serve(const v1::ServerConfig& config, const StartOptions& start) {
   if (!service) return Complain(service.error(), ExitCodeOf(service.error()));
   auto server = server::Server::Make(options, **service);
   if (!server) return Complain(server.error(), kExitCannotListen);
-  fmt::print("listening on {} port {}\n", options.address, (*server)->port());
-  std::fflush(stdout);
+  const std::string where =
+      fmt::format("listening on {} port {}\n", options.address, (*server)->port());
+  // Past the buffer: whether anybody reads it is no matter of how the server ends.
+  LineStream(STDOUT_FILENO).Write(where);
   MNEME_LOG(kInfo, "serving", "port={} connections_max={}", (*server)->port(),
             (*server)->connections_max());
   const server::DrainEnd end = (*server)->RunUntilSignal();
