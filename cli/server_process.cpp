@@ -67,7 +67,9 @@ Result<std::unique_ptr<client::Client>> ServerProcess::Connect() {
   while (std::chrono::steady_clock::now() < deadline) {
     if (auto client = client::Client::Connect({.port = port_})) {
       const auto health = (*client)->Health();
-      if (health && health->state() == "ready") return std::move(*client);
+      // On a full disk the first request says what is wrong.
+      if (health && (health->state() == "ready" || health->state() == "store_full"))
+        return std::move(*client);
     }
     if (waitpid(process_, nullptr, WNOHANG) == process_) {
       process_ = -1;

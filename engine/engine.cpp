@@ -52,10 +52,12 @@ Result<std::unique_ptr<memory::PageCache>> MakeCache(const EngineOptions& option
 }
 
 // The worst that is so.
-std::string StateText(const memory::TurnStore& log, memory::PageStoreState pages) {
+std::string StateText(const memory::TurnStore& log, memory::PageStoreState pages,
+                      memory::DiskRoom room) {
   if (log.failed()) return "failed";
   if (!log.report().regressions.empty()) return "regressed";
   if (pages == memory::PageStoreState::kFailed) return "pages_failed";
+  if (room != memory::DiskRoom::kEnough) return "store_full";
   return pages == memory::PageStoreState::kMending ? "mending" : "ready";
 }
 
@@ -230,7 +232,8 @@ Status Engine::Core::Submit(std::shared_ptr<Call> call) {
 
 v1::Health Engine::Core::Health() const {
   v1::Health health;
-  health.set_state(StateText(*inputs_.log, inputs_.pages->state()));
+  const auto room = inputs_.folder == nullptr ? memory::DiskRoom::kEnough : inputs_.folder->room();
+  health.set_state(StateText(*inputs_.log, inputs_.pages->state(), room));
   health.set_model(options_.model_name);
   health.set_reader(std::string(memory::NameOf(inputs_.model->layout().reader)));
   return health;

@@ -325,6 +325,7 @@ TEST_F(EngineTest, AFullDiskIsToldToWhoWaitsAndComputingGoesOnWhenThereIsRoom) {
   const Answer expected = engine_.Generate("b", RandomIds(20, 22), 6);
   engine_.marks = {.soft_bytes = kGiB * kGiB, .hard_bytes = 1};  // no page can be written
   engine_.Restart(StopMode::kFinish);
+  EXPECT_EQ(engine_.engine().Health().state(), "store_full");
   const Answer append = engine_.Append("a", ids);
   ASSERT_TRUE(append.last().has_appended()) << append.code();
   EXPECT_GT(append.last().appended().memory().pending_tokens(), 0u);
@@ -333,8 +334,13 @@ TEST_F(EngineTest, AFullDiskIsToldToWhoWaitsAndComputingGoesOnWhenThereIsRoom) {
   EXPECT_GT(refused.last().failed().error().retry_after_ms(), 0u);
   EXPECT_EQ(engine_.Open("a").last().opened().head().turn(), 1u);
   EXPECT_EQ(engine_.Open("c").reason(), "store_full");
+  engine_.marks = {.soft_bytes = kGiB * kGiB, .hard_bytes = kGiB * kGiB};  // nor a turn
+  engine_.Restart(StopMode::kAtOnce);
+  EXPECT_EQ(engine_.engine().Health().state(), "store_full");
+  EXPECT_EQ(engine_.Append("a", {11}).reason(), "store_full");
   engine_.marks = support::NoMarks();
   engine_.Restart(StopMode::kAtOnce);
+  EXPECT_EQ(engine_.engine().Health().state(), "ready");
   EXPECT_EQ(engine_.Generate("a", RandomIds(20, 22), 6).tokens(), expected.tokens());
 }
 
