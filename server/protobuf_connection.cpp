@@ -304,7 +304,9 @@ void ProtobufConnection::Encode(const std::vector<v1::Event>& events) {
   outbox_.clear();
   if (outbox_.capacity() > kWriteBytesMax) outbox_.shrink_to_fit();
   for (const v1::Event& event : events) {
-    proto::AppendFrame(event, outbox_);
+    // The calls that the last word cut off end too, but nobody is told: it is the last event.
+    if (!last_word_encoded_) proto::AppendFrame(event, outbox_);
+    last_word_encoded_ = last_word_encoded_ || event.request_id() == 0;
     if (event.final() && calls_.erase(event.request_id()) > 0) ++finals_in_outbox_;
   }
 }

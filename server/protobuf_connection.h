@@ -114,6 +114,7 @@ class ProtobufConnection : public std::enable_shared_from_this<ProtobufConnectio
   uint32_t finals_in_outbox_ = 0;
   bool frame_begun_ = false;
   bool last_word_said_ = false;
+  bool last_word_encoded_ = false;
   bool ended_ = false;
 };
 

@@ -263,6 +263,26 @@ TEST_F(ServerTest, RefusesARequestWithoutANumberOrWithOneInFlight) {
   EXPECT_EQ(events.back().failed().error().message(), "request_id 2 is still in flight");
 }
 
+TEST_F(ServerTest, NothingFollowsTheLastWord) {
+  Start({.token_us = 50});
+  for (int round = 0; round < 20; ++round) {
+    std::vector<RawClient> clients;
+    for (int number = 0; number < 8; ++number) {
+      const std::string session = fmt::format("s{}", number);
+      clients.push_back(ConnectTo(session));
+      ASSERT_TRUE(clients.back().Send(GenerateOf(2, session, "count 100000")));
+    }
+    for (RawClient& client : clients) ASSERT_TRUE(client.Send(OpenOf(2, "a")));
+    for (RawClient& client : clients) {
+      const auto events = client.ReceiveAll(0);
+      ASSERT_FALSE(events.empty());
+      EXPECT_EQ(events.back().request_id(), 0u);
+      EXPECT_FALSE(client.Receive());
+      EXPECT_TRUE(client.AtEnd());
+    }
+  }
+}
+
 TEST_F(ServerTest, RefusesFieldsOutOfRangeAndGoesOn) {
   Start();
   RawClient client = Connect();
