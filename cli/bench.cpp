@@ -291,7 +291,9 @@ void Print(const Figures& figures, bool json) {
     fmt::print("{}\n", boost::json::serialize(reply));
     return;
   }
-  fmt::print("{} threads, after {} tokens of history\n", figures.threads, Count(figures.history));
+  fmt::print("{}, {} of history: whole chunks and half an open one\n",
+             CountOf(static_cast<uint64_t>(figures.threads), "thread"),
+             CountOf(figures.history, "token"));
   fmt::print("  decode   {:>8.0f} tokens/s  {} a token, {:.0f} % of {}/s\n", figures.decode_rate,
              Bytes(static_cast<uint64_t>(figures.decode_bytes)), 100 * figures.decode_share(),
              Bytes(static_cast<uint64_t>(figures.read_rate)));
@@ -336,7 +338,10 @@ int RunBench(int argc, char** argv) {
                  "Qwen3.5-0.8B in bf16 (reader native, 4 GiB of memory while it loads)")
       ->check(CLI::IsMember({"0.8b"}))
       ->excludes(folder);
-  app.add_option("--history", command.history, "tokens read before decoding")
+  app.add_option(
+         "--history", command.history,
+         "tokens read before decoding: whole chunks of it, and half a chunk more, so that no "
+         "decoded token closes one")
       ->check(CLI::Range(256, 1 << 24))
       ->capture_default_str();
   app.add_option("--batch", command.batch, "sessions that decode together")

@@ -207,9 +207,9 @@ bool Chat::Join() {
   if (!std::exchange(joined_before_, true) && !fresh_ && !options_.system.empty()) {
     // Also where a program reads: it asked for something that is not done.
     fmt::print(stderr, "{}\n",
-               Dim(fmt::format("--system is not said: {} has {} turns already; a system message "
+               Dim(fmt::format("--system is not said: {} has {} already; a system message "
                                "begins a fresh session",
-                               options_.session, Count(opened.head().turn()))));
+                               options_.session, CountOf(opened.head().turn(), "turn"))));
   }
   if (options_.choice.json) {
     fmt::print("{}\n", JsonLine(*event));
@@ -220,9 +220,10 @@ bool Chat::Join() {
   if (opened.created()) {
     Note(fmt::format("{} is a fresh session; reader {}", options_.session, opened.reader()));
   } else {
-    Note(fmt::format("{} resumed: {} turns, {} tokens; {}; reader {}", options_.session,
-                     Count(opened.head().turn()), Count(opened.head().position()),
-                     MemoryText(opened.memory()), opened.reader()));
+    Note(fmt::format("{} resumed: {}, {}; {}; reader {}", options_.session,
+                     CountOf(opened.head().turn(), "turn"),
+                     CountOf(opened.head().position(), "token"), MemoryText(opened.memory()),
+                     opened.reader()));
   }
   if (const std::string note = ReaderNote(opened.reader()); !note.empty()) Note(note);
   if (IsTerminal(0)) Note("/help lists what else can be typed");

@@ -204,8 +204,9 @@ Status Demo::KillAndReturn() {
   MNEME_TRY(StartServer());
   const auto opened = client_->Open(kSession, /*create=*/false);
   MNEME_TRY(opened);
-  Say(fmt::format("session {}: {} turns, {} tokens; {} restored, {} to compute again", kSession,
-                  opened->head().turn(), Count(opened->head().position()),
+  Say(fmt::format("session {}: {}, {}; {} restored, {} to compute again", kSession,
+                  CountOf(opened->head().turn(), "turn"),
+                  CountOf(opened->head().position(), "token"),
                   Count(opened->memory().restored_tokens()),
                   Count(opened->head().position() - opened->memory().restored_tokens())));
   return {};

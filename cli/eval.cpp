@@ -60,6 +60,10 @@ is told in one history, in turn and at even distances among held-out texts; each
 in a fork of its own. An answer is right when it is the model's sentence for this value, to the
 letter.)";
 
+// The two halves of the corpus, in progress and results. JSON has in_distribution and held_out.
+constexpr char kAsTrained[] = "as trained";
+constexpr char kHeldOut[] = "held out";
+
 struct EvalCommand {
   LocalModelChoice choice;
   std::string corpus = "eval/corpus";
@@ -201,9 +205,9 @@ Status RunRetrieval(EvalCommand& command) {
   MNEME_TRY(eval::CheckHistory(command.options.history));
   auto subject = LoadSubject(command.choice);
   MNEME_TRY(subject);
-  const auto trained = Measure("train", corpora->trained, *subject, command.options);
+  const auto trained = Measure(kAsTrained, corpora->trained, *subject, command.options);
   MNEME_TRY(trained);
-  const auto held_out = Measure("held_out", corpora->held_out, *subject, command.options);
+  const auto held_out = Measure(kHeldOut, corpora->held_out, *subject, command.options);
   MNEME_TRY(held_out);
   if (command.show_wrong) {
     ShowWrong(*trained);
@@ -217,8 +221,10 @@ Status RunRetrieval(EvalCommand& command) {
   }
   fmt::print("{} tokens of history, {} facts, {}\n", command.options.history.tokens,
              command.options.history.facts, ReaderText(command, *subject));
-  fmt::print("  as trained  {:>4} of {:>4} right\n", trained->all.right, trained->all.asked);
-  fmt::print("  held out    {:>4} of {:>4} right\n", held_out->all.right, held_out->all.asked);
+  fmt::print("  {:<10}  {:>4} of {:>4} right\n", kAsTrained, trained->all.right,
+             trained->all.asked);
+  fmt::print("  {:<10}  {:>4} of {:>4} right\n", kHeldOut, held_out->all.right,
+             held_out->all.asked);
   fmt::print("  {:.2f} gates open per token and key head, {:.0f} s\n", subject->gates_open(),
              SecondsSince(started_us));
   return {};
@@ -281,9 +287,9 @@ Status RunNeedles(EvalCommand& command) {
     MNEME_TRY(eval::CheckHistory(NeedleOptions(command, tokens).history));
   auto subject = LoadSubject(command.choice);
   MNEME_TRY(subject);
-  const auto trained = MeasureNeedles(command, "train", corpora->trained, *subject);
+  const auto trained = MeasureNeedles(command, kAsTrained, corpora->trained, *subject);
   MNEME_TRY(trained);
-  const auto held_out = MeasureNeedles(command, "held_out", corpora->held_out, *subject);
+  const auto held_out = MeasureNeedles(command, kHeldOut, corpora->held_out, *subject);
   MNEME_TRY(held_out);
   if (command.json) {
     PrintReply(command, *subject, started_us, {},
@@ -294,8 +300,8 @@ Status RunNeedles(EvalCommand& command) {
   fmt::print("per cent right by tokens of history and the share of it where the fact was told,\n");
   fmt::print("{} facts in each of {} histories, {}\n", command.options.history.facts,
              command.options.histories, ReaderText(command, *subject));
-  PrintNeedles(command, "as trained", *trained);
-  PrintNeedles(command, "held out", *held_out);
+  PrintNeedles(command, kAsTrained, *trained);
+  PrintNeedles(command, kHeldOut, *held_out);
   return {};
 }
 

@@ -60,6 +60,10 @@ std::string Count(uint64_t number) {
   return digits;
 }
 
+std::string CountOf(uint64_t number, std::string_view noun) {
+  return Count(number) + " " + std::string(noun) + (number == 1 ? "" : "s");
+}
+
 std::string Bytes(uint64_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);

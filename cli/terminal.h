@@ -18,6 +18,8 @@ std::string Printable(std::string_view text);
 
 // 30,112
 std::string Count(uint64_t number);
+// 1 turn, 30,112 turns
+std::string CountOf(uint64_t number, std::string_view noun);
 // 1.2 GiB
 std::string Bytes(uint64_t bytes);
 // 2026-11-29 17:20 CET, in local time and with its zone; "never" for 0.

@@ -24,6 +24,9 @@ TEST(TerminalTest, WritesNumbersForPeople) {
   EXPECT_EQ(Count(1000), "1,000");
   EXPECT_EQ(Count(30112), "30,112");
   EXPECT_EQ(Count(16000000), "16,000,000");
+  EXPECT_EQ(CountOf(0, "turn"), "0 turns");
+  EXPECT_EQ(CountOf(1, "turn"), "1 turn");
+  EXPECT_EQ(CountOf(30112, "turn"), "30,112 turns");
   EXPECT_EQ(Bytes(1023), "1023 B");
   EXPECT_EQ(Bytes(1536), "1.5 KiB");
   EXPECT_EQ(Bytes(uint64_t{5} << 30), "5.0 GiB");

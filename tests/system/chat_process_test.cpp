@@ -45,7 +45,7 @@ TEST(ChatProcessTest, ResumesByName) {
   EXPECT_EQ(first.Output(), "you said: one\n");
   Process second({.arguments = ChatArguments(served, "harbour"), .input = "two\n"});
   EXPECT_EQ(second.Wait(), 0);
-  EXPECT_TRUE(Contains(second.Errors(), "harbour resumed: 1 turns, 4 tokens; restored 4"))
+  EXPECT_TRUE(Contains(second.Errors(), "harbour resumed: 1 turn, 4 tokens; restored 4"))
       << second.Errors();
 }
 

@@ -132,6 +132,10 @@ TEST(LocalProcessTest, TheQuickEvaluationCountsTwentyQuestions) {
   EXPECT_NE(eval.Output().find("\"in_distribution\":{\"asked\":10"), std::string::npos)
       << eval.Output();
   EXPECT_NE(eval.Output().find("\"held_out\":{\"asked\":10"), std::string::npos);
+  // One name each, in progress as in the text.
+  for (const char* half : {"as trained", "held out"})
+    EXPECT_NE(eval.Errors().find(half), std::string::npos) << eval.Errors();
+  EXPECT_EQ(eval.Errors().find("held_out"), std::string::npos) << eval.Errors();
 }
 
 TEST(LocalProcessTest, TheNeedleMapHasARowForEveryLengthAndACellForEveryDepth) {
