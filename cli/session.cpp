@@ -31,12 +31,16 @@ struct SessionCommand {
   bool yes = false;
 };
 
+// An estimate, and none where the session was made with another model or reader.
+std::string DiskText(const v1::SessionSummary& session) {
+  return session.other_identity() ? "not told" : Bytes(session.bytes().disk_bytes());
+}
+
 void PrintSummary(const v1::SessionSummary& session) {
-  fmt::print("{:<24} {:>6} {:>12}  {:>10} {:>10} {:>10}  {:<20}  {}\n",
-             Printable(session.session()), Count(session.head().turn()),
-             Count(session.head().position()), Bytes(session.bytes().device_bytes()),
-             Bytes(session.bytes().host_bytes()), Bytes(session.bytes().disk_bytes()),
-             Moment(session.last_used_us()), Printable(session.reader()));
+  fmt::print("{:<24} {:>6} {:>12}  {:>10} {:>11}  {:<20}  {}\n", Printable(session.session()),
+             Count(session.head().turn()), Count(session.head().position()),
+             Bytes(session.bytes().host_bytes()), DiskText(session), Moment(session.last_used_us()),
+             Printable(session.reader()));
 }
 
 int List(client::Client& client, const SessionCommand& command) {
@@ -52,8 +56,8 @@ int List(client::Client& client, const SessionCommand& command) {
         continue;
       }
       if (std::exchange(first, false)) {
-        fmt::print("{:<24} {:>6} {:>12}  {:>10} {:>10} {:>10}  {:<20}  {}\n", "SESSION", "TURNS",
-                   "TOKENS", "DEVICE", "HOST", "DISK", "LAST USED", "READER");
+        fmt::print("{:<24} {:>6} {:>12}  {:>10} {:>11}  {:<20}  {}\n", "SESSION", "TURNS", "TOKENS",
+                   "HOST", "DISK (EST.)", "LAST USED", "READER");
       }
       PrintSummary(session);
     }
@@ -126,7 +130,8 @@ int Remove(client::Client& client, const SessionCommand& command) {
   if (command.choice.json) {
     fmt::print("{}\n", JsonLine(*deleted));
   } else {
-    fmt::print("removed {}, {} turns\n", Printable(deleted->session()), Count(deleted->turns()));
+    fmt::print("removed {}, {}\n", Printable(deleted->session()),
+               CountOf(deleted->turns(), "turn"));
   }
   return kExitOk;
 }
@@ -139,8 +144,8 @@ int RunSession(int argc, char** argv) {
   app.require_subcommand(1);
   SessionCommand command;
   command.choice.program = argv[0];
-  CLI::App& list =
-      *app.add_subcommand("ls", "name, turns, tokens, bytes per tier, last use, reader");
+  CLI::App& list = *app.add_subcommand(
+      "ls", "name, turns, tokens, bytes in memory and on disk (estimated), last use, reader");
   CLI::App& show = *app.add_subcommand("show", "counters of one session");
   CLI::App& remove = *app.add_subcommand("rm", "remove a session for good");
   show.add_option("name", command.name, "the session")->required();

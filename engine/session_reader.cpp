@@ -42,9 +42,31 @@ uint64_t SessionReader::ChunksOf(const memory::StoredSession& stored) const {
   return node->first_position() / node->tokens() + 1;
 }
 
+// Only the newest chunks can still be on their way to the disk, so a history of which none of them
+// is there has lost the others too.
+uint64_t SessionReader::ChunksKept(const memory::StoredSession& stored) const {
+  const auto chunk_tokens = static_cast<uint64_t>(parts_.layout.chunk_tokens());
+  std::string key = stored.head.newest_node();
+  for (uint64_t looks = parts_.options.unsaved_tokens_max / chunk_tokens + 2; looks > 0; --looks) {
+    if (key.empty()) return 0;
+    const memory::NodeKey node_key{memory::DigestFrom(key)};
+    const auto node = parts_.log().GetNode(node_key);
+    if (!node || node->tokens() == 0) return 0;
+    const auto whole = parts_.inputs.pages->Has(node_key);
+    if (whole && *whole) return node->first_position() / node->tokens() + 1;
+    key = node->parent();
+  }
+  return 0;
+}
+
+uint64_t SessionReader::DiskBytesOf(const memory::StoredSession& stored) const {
+  if (stored.record.identity() != parts_.identity) return 0;  // laid out in another way
+  return memory::HistoryBytes(parts_.layout, ChunksKept(stored));
+}
+
 v1::TierBytes SessionReader::BytesOf(const memory::StoredSession& stored, Session* session) const {
   v1::TierBytes bytes;
-  bytes.set_disk_bytes(memory::HistoryBytes(parts_.layout, ChunksOf(stored)));
+  bytes.set_disk_bytes(DiskBytesOf(stored));
   if (session == nullptr || session->memory == nullptr) return bytes;
   const memory::SessionMemory& memory = *session->memory;
   uint64_t groups = 0;
@@ -66,9 +88,8 @@ void SessionReader::ServerStats(v1::StatsReply* reply) const {
     reply->set_sessions(reply->sessions() + 1);
     reply->set_turns(reply->turns() + stored.head.turn());
     reply->set_tokens(reply->tokens() + stored.head.position());
-    const uint64_t chunks = ChunksOf(stored);
-    reply->set_chunks(reply->chunks() + chunks);
-    bytes.set_disk_bytes(bytes.disk_bytes() + memory::HistoryBytes(parts_.layout, chunks));
+    reply->set_chunks(reply->chunks() + ChunksOf(stored));
+    bytes.set_disk_bytes(bytes.disk_bytes() + DiskBytesOf(stored));
   }
   for (const auto& [id, session] : parts_.sessions.all()) {
     if (session->memory == nullptr) continue;
@@ -165,6 +186,7 @@ void SessionReader::List(Call& call) {
     }
     summary.set_created_us(static_cast<int64_t>(one.record.created_wall_us()));
     summary.set_last_used_us(static_cast<int64_t>(one.head.last_used_wall_us()));
+    summary.set_other_identity(one.record.identity() != parts_.identity);
     *summary.mutable_bytes() = BytesOf(one, parts_.sessions.Get(SessionId{one.record.id()}));
   }
   call.Finish(std::move(event));

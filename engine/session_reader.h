@@ -24,6 +24,9 @@ class SessionReader {
  private:
   v1::TierBytes BytesOf(const memory::StoredSession& stored, Session* session) const;
   uint64_t ChunksOf(const memory::StoredSession& stored) const;
+  // Chunks up to the newest that the page store has whole.
+  uint64_t ChunksKept(const memory::StoredSession& stored) const;
+  uint64_t DiskBytesOf(const memory::StoredSession& stored) const;
   void ServerStats(v1::StatsReply* reply) const;
   Result<v1::StatsReply> SessionStats(const std::string& name) const;
   Result<v1::Explanation> ExplanationOf(const v1::ExplainRequest& request);

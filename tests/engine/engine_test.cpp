@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "memory/ladder.h"
 #include "tests/engine/script.h"
 
 namespace mneme::engine {
@@ -210,6 +211,49 @@ TEST_F(EngineTest, ListsSessionsWithTheirBytes) {
   EXPECT_EQ(list.sessions(1).reader(), "hla");
   EXPECT_GT(list.sessions(1).bytes().disk_bytes(), 0u);
   EXPECT_EQ(list.sessions(0).bytes().disk_bytes(), 0u);
+}
+
+TEST_F(EngineTest, BytesOnDiskAreThoseThatAreThere) {
+  const auto listed = [&] {
+    v1::Request request;
+    request.mutable_list();
+    return engine_.Ask(request).last().list().sessions(0);
+  };
+  const auto restart = [&] {
+    engine_.Stop(StopMode::kFinish);
+    engine_.Start();
+  };
+  engine_.Open("a");
+  engine_.Append("a", RandomIds(1100, 14));
+  ASSERT_TRUE(support::WaitForChunks(engine_, "a", 4));
+  restart();
+  const uint64_t kept = listed().bytes().disk_bytes();
+  EXPECT_GT(kept, 0u);
+  EXPECT_FALSE(listed().other_identity());
+
+  // Another router: what lies there is laid out as that one wants it.
+  engine_.options.identity.router_hash[0] = std::byte{1};
+  restart();
+  EXPECT_TRUE(listed().other_identity());
+  EXPECT_EQ(listed().bytes().disk_bytes(), 0u);
+  EXPECT_EQ(engine_.Stats().bytes().disk_bytes(), 0u);
+  engine_.options.identity.router_hash[0] = {};
+  restart();
+  EXPECT_EQ(listed().bytes().disk_bytes(), kept);
+
+  // The newest chunk alone is lost, then all of them.
+  const auto nodes = *engine_.stores().pages->List();
+  const auto stored = engine_.stores().log->FindSession("", "a");
+  const memory::NodeKey newest{memory::DigestFrom(stored->head.newest_node())};
+  ASSERT_TRUE(engine_.stores().pages->Delete({&newest, 1}));
+  EXPECT_EQ(listed().bytes().disk_bytes(), memory::HistoryBytes(engine_.model().layout(), 3));
+  ASSERT_TRUE(engine_.stores().pages->Delete(nodes));
+  EXPECT_EQ(listed().bytes().disk_bytes(), 0u);
+  EXPECT_EQ(engine_.Stats("a").bytes().disk_bytes(), 0u);
+  EXPECT_EQ(engine_.Stats("a").chunks(), 4u);
+  engine_.Append("a", RandomIds(10, 15));  // computed again
+  ASSERT_TRUE(support::WaitForChunks(engine_, "a", 4));
+  EXPECT_EQ(listed().bytes().disk_bytes(), kept);
 }
 
 TEST_F(EngineTest, ExplainsWhatEachTokenRead) {

@@ -53,8 +53,10 @@ TEST_F(SessionProcessTest, ListsWhatThereIs) {
   const size_t harbour = list.output.find("harbour ");
   ASSERT_NE(harbour, list.output.npos) << list.output;
   EXPECT_LT(attic, harbour);
-  for (const char* word : {"SESSION", "TURNS", "TOKENS", "HOST", "LAST USED", "READER", "native"})
+  for (const char* word :
+       {"SESSION", "TURNS", "TOKENS", "HOST", "DISK (EST.)", "LAST USED", "READER", "native"})
     EXPECT_NE(list.output.find(word), list.output.npos) << word;
+  EXPECT_EQ(list.output.find("DEVICE"), list.output.npos);  // there is none
   const Ran json = Run({"session", "ls", "--json"});
   std::istringstream lines(json.output);
   std::vector<v1::SessionSummary> sessions;
@@ -81,7 +83,7 @@ TEST_F(SessionProcessTest, RemovesOneAndFindsItNoMore) {
   ASSERT_EQ(Run({"chat", "harbour"}, "one\n").exit_code, 0);
   const Ran removed = Run({"session", "rm", "harbour", "--yes"});
   EXPECT_EQ(removed.exit_code, 0);
-  EXPECT_EQ(removed.output, "removed harbour, 1 turns\n");
+  EXPECT_EQ(removed.output, "removed harbour, 1 turn\n");
   const std::vector<std::vector<std::string>> after = {{"session", "show", "harbour"},
                                                        {"session", "rm", "harbour", "--yes"}};
   for (const std::vector<std::string>& command : after) {
