@@ -121,6 +121,11 @@ Status CheckModelFolder(const std::filesystem::path& path) {
               path.string(), std::filesystem::absolute(path, failure).string());
 }
 
+Error InModelFolder(Error error, const std::filesystem::path& folder) {
+  if (error.message().find(folder.string()) != std::string::npos) return error;
+  return std::move(error).Within("model folder " + folder.string());
+}
+
 Result<std::string> ReadTextFile(const std::filesystem::path& path, uint64_t bytes_max) {
   auto file = MappedFile::Open(path, bytes_max);
   if (!file) return Fail(std::move(file).error());

@@ -68,6 +68,9 @@ class MappedFile {
 // kNotFound where there is no folder at `path`, with where it was looked for and what it holds.
 Status CheckModelFolder(const std::filesystem::path& path);
 
+// The error of a file in `folder`, within `model folder FOLDER` where it does not name it yet.
+Error InModelFolder(Error error, const std::filesystem::path& folder);
+
 // The whole of a small text file. Errors as MappedFile::Open.
 Result<std::string> ReadTextFile(const std::filesystem::path& path, uint64_t bytes_max);
 

@@ -177,7 +177,7 @@ Result<bool> IsMhlaFolder(const std::filesystem::path& folder) {
   auto text = ReadTextFile(folder / kConfigName, kConfigBytesMax);
   if (!text) return Fail(std::move(text).error());
   auto top = ParseConfig(*text);
-  if (!top) return Fail(std::move(top).error());
+  if (!top) return Fail(InModelFolder(std::move(top).error(), folder));
   const json::value* type = top->if_contains("model_type");
   return type != nullptr && type->is_string() && type->get_string() == kMhlaModelType;
 }

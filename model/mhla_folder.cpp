@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "model/mapped_file.h"
 #include "model/memory_needs.h"
 #include "model/model_folder.h"
 #include "model/tensor_taker.h"
@@ -41,6 +42,12 @@ Status TakeLayer(MhlaLayerWeights& layer, TensorTaker& taker, const MhlaConfig& 
 }  // namespace
 
 Result<MhlaFolder> MhlaFolder::Open(const std::filesystem::path& path) {
+  auto folder = OpenFiles(path);
+  if (!folder) return Fail(InModelFolder(std::move(folder).error(), path));
+  return folder;
+}
+
+Result<MhlaFolder> MhlaFolder::OpenFiles(const std::filesystem::path& path) {
   MNEME_TRY(CheckModelFolder(path));
   auto config = MhlaConfig::Read(path);
   MNEME_TRY(config);

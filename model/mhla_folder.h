@@ -72,6 +72,7 @@ struct MhlaNeeds {
 
 class MhlaFolder {
  public:
+  // Every error names the folder.
   static Result<MhlaFolder> Open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -87,6 +88,7 @@ class MhlaFolder {
   Status CheckFitsMachine() const;
 
  private:
+  static Result<MhlaFolder> OpenFiles(const std::filesystem::path& path);
   MhlaFolder(std::filesystem::path path, MhlaConfig config, WeightFolder files)
       : path_(std::move(path)), config_(std::move(config)), files_(std::move(files)) {}
   Status TakeWeights();

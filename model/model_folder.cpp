@@ -3,6 +3,7 @@
 #include <fstream>
 #include <string>
 
+#include "model/mapped_file.h"
 #include "model/mhla_config.h"
 
 namespace mneme::model {
@@ -10,6 +11,12 @@ namespace mneme::model {
 using memory::Reader;
 
 Result<ModelFolder> ModelFolder::Open(const std::filesystem::path& path) {
+  auto folder = OpenFiles(path);
+  if (!folder) return Fail(InModelFolder(std::move(folder).error(), path));
+  return folder;
+}
+
+Result<ModelFolder> ModelFolder::OpenFiles(const std::filesystem::path& path) {
   const auto mhla = IsMhlaFolder(path);
   MNEME_TRY(mhla);
   if (*mhla)

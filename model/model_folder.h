@@ -26,7 +26,8 @@ namespace mneme::model {
 
 class ModelFolder {
  public:
-  // kInvalidArgument for an MHLA language model, which mhla_folder.h opens.
+  // kInvalidArgument for an MHLA language model, which mhla_folder.h opens. Every error names the
+  // folder.
   static Result<ModelFolder> Open(const std::filesystem::path& folder);
 
   const std::filesystem::path& path() const { return path_; }
@@ -46,6 +47,7 @@ class ModelFolder {
   Result<Tokenizer> OpenTokenizer() const;
 
  private:
+  static Result<ModelFolder> OpenFiles(const std::filesystem::path& path);
   ModelFolder(std::filesystem::path path, ModelConfig config, WeightFolder files)
       : path_(std::move(path)), config_(std::move(config)), files_(std::move(files)) {}
 
