@@ -14,6 +14,18 @@
 namespace mneme::cli {
 namespace {
 
+constexpr char kServerVariable[] = "MNEME_SERVER";
+
+// The flag wins over the environment.
+Result<client::ClientOptions> ServerOf(const ServerChoice& choice) {
+  if (!choice.address.empty()) return client::ParseServerAddress(choice.address);
+  const char* address = std::getenv(kServerVariable);
+  auto options = client::ParseServerAddress(address == nullptr ? "" : address);
+  if (!options)
+    return Fail(Error(options.error()).Within(fmt::format("environment {}", kServerVariable)));
+  return options;
+}
+
 // What a person at a terminal can do about an error; docs/errors.md says more.
 std::string Remedy(const Error& error) {
   switch (error.reason()) {
@@ -41,8 +53,10 @@ std::string Remedy(const Error& error) {
 }  // namespace
 
 void AddServerOptions(CLI::App& app, ServerChoice& choice) {
-  app.add_option("--server", choice.address, "address of the server, HOST:PORT [127.0.0.1:7411]")
-      ->envname("MNEME_SERVER")
+  // MNEME_SERVER is read in ConnectOrSay: CLI11 would give it to every subcommand that was not
+  // typed, and they share `choice`.
+  app.add_option("--server", choice.address,
+                 "address of the server [MNEME_SERVER, else 127.0.0.1:7411]")
       ->type_name("HOST:PORT");
   app.add_flag("--json", choice.json, "print one JSON object a line, for programs");
 }
@@ -59,7 +73,7 @@ std::string ServeLine(const std::string& program, const client::ClientOptions& o
 }
 
 Connected ConnectOrSay(const ServerChoice& choice) {
-  const auto options = client::ParseServerAddress(choice.address);
+  const auto options = ServerOf(choice);
   if (!options) {
     Complain("connect", options.error(), choice.json);
     return {nullptr, kExitUsage};

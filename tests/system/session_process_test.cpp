@@ -20,10 +20,15 @@ class SessionProcessTest : public ::testing::Test {
     std::string output;
     std::string errors;
   };
-  Ran Run(std::vector<std::string> arguments, const std::string& input = "") {
+  Ran Run(const std::vector<std::string>& arguments, const std::string& input = "") {
+    return RunAt(served_.address(), arguments, {.input = input});
+  }
+  Ran RunAt(const std::string& server, std::vector<std::string> arguments,
+            support::ProcessOptions options) {
     arguments.insert(arguments.begin(), MNEME_ON_FAKE);
-    arguments.insert(arguments.end(), {"--server", served_.address()});
-    Process process({.arguments = arguments, .input = input});
+    arguments.insert(arguments.end(), {"--server", server});
+    options.arguments = arguments;
+    Process process(options);
     const int exit_code = process.Wait();
     return {exit_code, process.Output(), process.Errors()};
   }
@@ -41,6 +46,25 @@ TEST_F(SessionProcessTest, RefusesANameThatIsNotUtf8) {
     EXPECT_NE(ran.errors.find("session: byte 4 is not UTF-8"), std::string::npos) << ran.errors;
     EXPECT_EQ(ran.errors.find("libprotobuf"), std::string::npos) << ran.errors;
   }
+}
+
+TEST_F(SessionProcessTest, TheServerOfTheCommandLineWinsOverTheEnvironment) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"chat", "a"}, {"session", "ls"}, {"session", "show", "a"}, {"session", "rm", "a", "--yes"}};
+  for (const auto& command : commands) {
+    const Ran ran =
+        RunAt(served_.address(), command, {.environment = {"MNEME_SERVER=127.0.0.1:99999"}});
+    EXPECT_EQ(ran.exit_code, 0) << command[1] << ran.errors;
+    const Ran typed =
+        RunAt("127.0.0.1:99999", command, {.environment = {"MNEME_SERVER=" + served_.address()}});
+    EXPECT_EQ(typed.exit_code, 2) << command[1];
+    EXPECT_NE(typed.errors.find("a port, 1 to 65535"), typed.errors.npos) << typed.errors;
+  }
+  Process set({.arguments = {MNEME_ON_FAKE, "session", "ls"},
+               .environment = {"MNEME_SERVER=127.0.0.1:99999"}});
+  EXPECT_EQ(set.Wait(), 2);
+  EXPECT_NE(set.Errors().find("environment MNEME_SERVER: server"), std::string::npos)
+      << set.Errors();
 }
 
 TEST_F(SessionProcessTest, ListsWhatThereIs) {
