@@ -96,6 +96,9 @@ class Chat {
   void ShowLastTurns(const v1::Opened& opened);
   void Command(const std::string& line);
   void Say(const std::string& text);
+  void NotAnswered(const std::string& text, const Error& error);
+  // Whether `text`, that was on its way when the connection was lost, is in the log.
+  std::string WhatBecameOf(const std::string& text, uint64_t turn_before, uint64_t turn_now);
   v1::Request RequestFor(const std::string& text) const;
   void OnEvent(const v1::Event& event);
   void ShowDone(const v1::Done& done);
@@ -113,7 +116,8 @@ class Chat {
   std::optional<TerminalInput> typed_;  // where a terminal is read
   bool joined_ = false;
   bool joined_before_ = false;
-  bool fresh_ = false;            // nothing said in this session yet
+  std::optional<std::string> unsure_;  // the last message, where nobody knows if it was logged
+  uint64_t head_turn_ = 0;        // the last turn known of; 0: nothing said in this session yet
   bool showed_text_ = false;      // of the answer that is coming
   int join_exit_code_ = kExitOk;  // why the last Join failed; a later one may succeed
   int exit_code_ = kExitOk;       // of what was said and asked
@@ -202,15 +206,17 @@ bool Chat::Join() {
     return false;
   }
   const v1::Opened& opened = event->opened();
-  fresh_ = opened.head().turn() == 0;
+  const bool fresh = opened.head().turn() == 0;
   joined_ = true;
-  if (!std::exchange(joined_before_, true) && !fresh_ && !options_.system.empty()) {
+  if (!std::exchange(joined_before_, true) && !fresh && !options_.system.empty()) {
     // Also where a program reads: it asked for something that is not done.
     fmt::print(stderr, "{}\n",
                Dim(fmt::format("--system is not said: {} has {} already; a system message "
                                "begins a fresh session",
                                options_.session, CountOf(opened.head().turn(), "turn"))));
   }
+  const uint64_t head_turn = std::exchange(head_turn_, opened.head().turn());
+  const auto unsure = std::exchange(unsure_, std::nullopt);
   if (options_.choice.json) {
     fmt::print("{}\n", JsonLine(*event));
     std::fflush(stdout);
@@ -225,9 +231,31 @@ bool Chat::Join() {
                      CountOf(opened.head().position(), "token"), MemoryText(opened.memory()),
                      opened.reader()));
   }
+  if (unsure) Note(WhatBecameOf(*unsure, head_turn, opened.head().turn()));
   if (const std::string note = ReaderNote(opened.reader()); !note.empty()) Note(note);
   if (IsTerminal(0)) Note("/help lists what else can be typed");
   return true;
+}
+
+std::string Chat::WhatBecameOf(const std::string& text, uint64_t turn_before, uint64_t turn_now) {
+  if (turn_now <= turn_before) return "your last message is not in the log: send it again";
+  v1::TranscriptRequest request;
+  request.set_session(options_.session);
+  request.set_first_turn(turn_before + 1);
+  const auto transcript = client_->Transcript(request);
+  if (transcript) {
+    for (const v1::TranscriptTurn& turn : transcript->turns()) {
+      for (const v1::TranscriptPart& part : turn.parts()) {
+        if (!part.generated() && part.text().find(text) != std::string::npos)
+          return fmt::format("your last message is in the log, as turn {}: do not send it again",
+                             turn.turn());
+      }
+    }
+  }
+  return fmt::format(
+      "turns up to {} were written meanwhile: look there for your last message "
+      "before you send it again",
+      turn_now);
 }
 
 void Chat::ShowLastTurns(const v1::Opened& opened) {
@@ -238,7 +266,8 @@ void Chat::ShowLastTurns(const v1::Opened& opened) {
   const auto transcript = client_->Transcript(request);
   if (!transcript) return Failed("transcript", transcript.error());
   for (const v1::TranscriptTurn& turn : transcript->turns()) {
-    for (const std::string& line : TurnLines(turn)) fmt::print("{}\n", line);
+    for (const Spoken& one : SpokenIn(turn))
+      fmt::print("{}: {}\n", Printable(one.role), Printable(Shortened(one.text)));
     fmt::print("\n");
   }
 }
@@ -249,7 +278,9 @@ void Chat::Command(const std::string& line) {
   } else if (line == "/explain") {
     Explain();
   } else {
-    Failed(line, Error(ErrorCode::kInvalidArgument, "no such command; /help lists them"));
+    // A slip of the pen; nothing that was to be done has failed.
+    Complain(line, Error(ErrorCode::kInvalidArgument, "no such command; /help lists them"),
+             options_.choice.json);
   }
 }
 
@@ -258,7 +289,7 @@ v1::Request Chat::RequestFor(const std::string& text) const {
   v1::GenerateRequest& generate = *request.mutable_generate();
   generate.set_session(options_.session);
   v1::Messages& messages = *generate.mutable_input()->mutable_messages();
-  if (fresh_ && !options_.system.empty()) {
+  if (head_turn_ == 0 && !options_.system.empty()) {
     v1::Message& system = *messages.add_messages();
     system.set_role(v1::ROLE_SYSTEM);
     system.set_content(options_.system);
@@ -306,20 +337,28 @@ void Chat::Say(const std::string& text) {
   const auto event = client_->Call(
       RequestFor(text), [this](const v1::Event& part) { OnEvent(part); }, &stop_);
   progress_.Clear();
-  if (options_.choice.json) {
-    if (!event) return Failed("chat", event.error());
-    OnEvent(*event);
-  } else {
-    if (!event) {
-      if (showed_text_) fmt::print("\n");
-      std::fflush(stdout);
-      return Failed("chat " + options_.session, event.error());
-    }
-    fmt::print("\n");
+  if (!event) {
+    if (showed_text_) fmt::print("\n");
     std::fflush(stdout);
-    ShowDone(event->done());
+    return NotAnswered(text, event.error());
   }
-  fresh_ = false;
+  head_turn_ = event->done().receipt().head().turn();
+  if (options_.choice.json) return OnEvent(*event);
+  fmt::print("\n");
+  std::fflush(stdout);
+  ShowDone(event->done());
+}
+
+void Chat::NotAnswered(const std::string& text, const Error& error) {
+  if (error.reason() == Reason::kOutcomeUnknown) unsure_ = text;
+  if (error.code() != ErrorCode::kCancelled) return Failed("chat " + options_.session, error);
+  // As was asked for with Ctrl-C, before there was an answer to keep.
+  if (options_.choice.json) {
+    Complain("chat", error, /*json=*/true);
+  } else {
+    Note(fmt::format("stopped before the answer began; the message is not kept{}",
+                     typed_ ? ", arrow up brings it back" : ""));
+  }
 }
 
 void Chat::ShowDone(const v1::Done& done) {
@@ -339,7 +378,11 @@ void Chat::ShowDone(const v1::Done& done) {
 void Chat::Explain() {
   v1::ExplainRequest request;
   request.set_session(options_.session);
-  const auto explanation = client_->Explain(request);
+  auto explanation = client_->Explain(request);
+  if (!explanation && head_turn_ == 0 && explanation.error().code() == ErrorCode::kNotFound) {
+    explanation = v1::Explanation();
+    explanation->set_none_because("nothing was answered in this session yet");
+  }
   if (!explanation) return Failed("/explain", explanation.error());
   if (options_.choice.json) {
     v1::Event event;

@@ -75,6 +75,33 @@ std::string Bytes(uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string LinesAndBytes(std::string_view text) {
+  const auto breaks = static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n'));
+  const uint64_t lines = breaks + (text.empty() || text.back() == '\n' ? 0 : 1);
+  return fmt::format("{} line{}, {} bytes", Count(lines), lines == 1 ? "" : "s",
+                     Count(text.size()));
+}
+
+std::string Shortened(std::string_view text) {
+  constexpr std::ptrdiff_t kLinesWhole = 10;
+  constexpr size_t kBytesWhole = 1000;
+  constexpr int kLinesShown = 3;
+  constexpr size_t kBytesShown = 300;
+  const bool whole =
+      text.size() <= kBytesWhole && std::count(text.begin(), text.end(), '\n') < kLinesWhole;
+  if (whole) return std::string(text);
+  size_t end = 0;
+  for (int line = 0; line < kLinesShown && end != text.npos; ++line)
+    end = text.find('\n', end == 0 ? 0 : end + 1);
+  end = std::min(end, text.size());
+  const bool cut = end > kBytesShown;
+  if (cut) {
+    end = kBytesShown;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  }
+  return fmt::format("{}{}\n({})", text.substr(0, end), cut ? "..." : "", LinesAndBytes(text));
+}
+
 std::string Moment(int64_t wall_us) {
   if (wall_us == 0) return "never";
   const std::time_t seconds = wall_us / 1'000'000;

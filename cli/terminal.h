@@ -22,6 +22,11 @@ std::string Count(uint64_t number);
 std::string CountOf(uint64_t number, std::string_view noun);
 // 1.2 GiB
 std::string Bytes(uint64_t bytes);
+// 572 lines, 30,000 bytes
+std::string LinesAndBytes(std::string_view text);
+// All of a text of up to ten lines and 1,000 bytes; of a longer one its beginning, then a line that
+// says (572 lines, 30,000 bytes).
+std::string Shortened(std::string_view text);
 // 2026-11-29 17:20 CET, in local time and with its zone; "never" for 0.
 std::string Moment(int64_t wall_us);
 

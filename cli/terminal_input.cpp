@@ -148,11 +148,7 @@ void TerminalInput::Draw() {
 void TerminalInput::ShowTaken(const std::string& message) {
   std::string shown =
       fmt::format("\r{}{}\033[K\n", kPrompt, VisiblePart(message, 0, TextColumns(shown_on_)).text);
-  if (const auto breaks = std::count(message.begin(), message.end(), '\n'); breaks > 0) {
-    shown += fmt::format("({} lines, {} bytes)\n",
-                         Count(static_cast<uint64_t>(breaks) + (message.back() == '\n' ? 0 : 1)),
-                         Count(message.size()));
-  }
+  if (message.find('\n') != message.npos) shown += fmt::format("({})\n", LinesAndBytes(message));
   Write(shown_on_, shown);
 }
 

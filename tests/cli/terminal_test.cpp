@@ -32,6 +32,25 @@ TEST(TerminalTest, WritesNumbersForPeople) {
   EXPECT_EQ(Bytes(uint64_t{5} << 30), "5.0 GiB");
 }
 
+TEST(TerminalTest, ShortensWhatWouldFillTheScreen) {
+  const auto lines = [](int count) {
+    std::string text;
+    for (int i = 1; i <= count; ++i) text += (i == 1 ? "" : "\n") + std::to_string(i);
+    return text;
+  };
+  EXPECT_EQ(Shortened(""), "");
+  EXPECT_EQ(Shortened(lines(10)), lines(10));
+  EXPECT_EQ(Shortened(lines(11)), "1\n2\n3\n(11 lines, 23 bytes)");
+  EXPECT_EQ(Shortened(std::string(1000, 'a')), std::string(1000, 'a'));
+  EXPECT_EQ(Shortened(std::string(1001, 'a')),
+            std::string(300, 'a') + "...\n(1 line, 1,001 bytes)");
+  // Not within a character: the first is one byte, the others have two.
+  std::string letters = "a";
+  for (int i = 0; i < 600; ++i) letters += "\u00e9";
+  EXPECT_EQ(Shortened(letters), letters.substr(0, 299) + "...\n(1 line, 1,201 bytes)");
+  EXPECT_EQ(LinesAndBytes("a\nb\n"), "2 lines, 4 bytes");
+}
+
 TEST(TerminalTest, WritesMomentsWithTheirZone) {
   setenv("TZ", "CET-1", /*overwrite=*/1);
   tzset();

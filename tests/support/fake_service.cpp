@@ -320,7 +320,8 @@ bool FakeService::EndIfUnwanted(Generation& generation, int64_t now_us) {
   if (!lost && !call.cancelled() && !call.expired(now_us)) return false;
   if (lost) ++clients_lost_;
   const std::string reason = lost ? "disconnected" : (call.cancelled() ? "cancelled" : "deadline");
-  if (call.request().generate().on_disconnect() == v1::ON_DISCONNECT_KEEP) {
+  const bool keep = call.request().generate().on_disconnect() == v1::ON_DISCONNECT_KEEP;
+  if (keep && generation.next > 0) {  // as the engine: there has to be an answer to keep
     End(generation, reason, true);
     return true;
   }

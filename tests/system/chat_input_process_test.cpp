@@ -103,6 +103,66 @@ TEST(ChatInputProcessTest, TextThatIsNotUtf8IsRefusedInOneLine) {
   EXPECT_EQ(Prompts(served, "a"), std::vector<std::string>{"second"});
 }
 
+TEST(ChatInputProcessTest, ALongPasteIsShownByItsBeginningWhenTheSessionIsResumed) {
+  ServedProcess served;
+  const auto resume = [&] {
+    auto chat = std::make_unique<Process>(OnTerminal(served, "a"));
+    EXPECT_TRUE(chat->WaitForOutput("> ")) << chat->Output();
+    return chat;
+  };
+  std::string lines;
+  for (int i = 0; i < 572; ++i) lines += std::string(51, 'x') + "\r";
+  const auto first = resume();
+  first->Type(Paste("begins here\r" + lines + "ends here") + "\r");
+  ASSERT_TRUE(first->WaitForOutput("turn 1, ended by max_tokens]"));
+  const auto again = resume();
+  EXPECT_NE(again->Output().find("user: begins here"), std::string::npos) << again->Output();
+  EXPECT_NE(again->Output().find("(574 lines, 29,765 bytes)"), std::string::npos)
+      << again->Output();
+  EXPECT_LT(again->Output().size(), 3000u);
+}
+
+TEST(ChatInputProcessTest, CtrlCWhileTheMessageIsReadIsNoFailure) {
+  ServedProcess served({"FAKE_TOKEN_US=20000"});
+  Process chat(OnTerminal(served, "a"));
+  ASSERT_TRUE(chat.WaitForOutput("> "));
+  chat.Type("read 500\r");
+  ASSERT_TRUE(chat.WaitForOutput("prefill")) << chat.Output();
+  chat.Type("\x03");
+  ASSERT_TRUE(chat.WaitForOutput("stopped before the answer began; the message is not kept"))
+      << chat.Output();
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 0);
+  EXPECT_EQ(Prompts(served, "a"), std::vector<std::string>{});
+}
+
+TEST(ChatInputProcessTest, SaysAfterADeathWhetherTheMessageIsInTheLog) {
+  for (const std::string& logged : {std::string(), std::string("read 500"), std::string("else")}) {
+    auto served = std::make_unique<ServedProcess>(std::vector<std::string>{"FAKE_TOKEN_US=20000"});
+    const uint16_t port = served->port();
+    Process chat(OnTerminal(*served, "a"));
+    ASSERT_TRUE(chat.WaitForOutput("> "));
+    chat.Type("read 500\r");
+    ASSERT_TRUE(chat.WaitForOutput("prefill")) << chat.Output();
+    served.reset();
+    ASSERT_TRUE(chat.WaitForOutput("the next message connects again")) << chat.Output();
+    // The service that echoes forgets with its process; what was in the log is told it again.
+    ServedProcess again({}, port);
+    if (!logged.empty()) {
+      Process writer({.arguments = {MNEME_ON_FAKE, "chat", "a", "--server", again.address()},
+                      .input = logged + "\n"});
+      EXPECT_EQ(writer.Wait(), 0) << writer.Errors();
+    }
+    chat.Type("hello\r");
+    EXPECT_TRUE(chat.WaitForOutput(
+        logged.empty() ? "your last message is not in the log: send it again"
+        : logged == "else"
+            ? "turns up to 1 were written meanwhile: look there for your last message"
+            : "your last message is in the log, as turn 1: do not send it again"))
+        << chat.Output();
+  }
+}
+
 TEST(ChatInputProcessTest, GoesOnWithAServerThatWasStartedAgain) {
   auto served = std::make_unique<ServedProcess>();
   const uint16_t port = served->port();
