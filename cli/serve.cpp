@@ -23,8 +23,8 @@ namespace {
 constexpr char kFooter[] = R"(
 Every setting can stand in the file (protobuf text format), in the environment (MNEME_ and the path
 in capitals, _ for the dot) and on the command line; the command line wins over the environment,
-which wins over the file. Settings of bytes take KiB, MiB and GiB. The default is in brackets; 0 or
-empty stands for it.
+which wins over the file. Settings of bytes take KiB, MiB and GiB, but in the file they are plain
+numbers of bytes. The default is in brackets; 0 or empty stands for it.
 
 examples:
   mneme serve --model checkpoints/demo --store /tmp/mneme
@@ -157,9 +157,16 @@ int RunServe(int argc, char** argv) {
   }
   const v1::ServerConfig& config = configuration->config;
   if (config.model_dir().empty() || config.store_dir().empty()) {
+    const auto value = [](const std::string& given, const char* example) {
+      return given.empty() ? example : given;
+    };
+    const std::string missing = config.model_dir().empty()
+                                    ? (config.store_dir().empty() ? "model and store" : "model")
+                                    : "store";
     return Complain(Error(ErrorCode::kInvalidArgument,
-                          "which model and store? as in: mneme serve --model checkpoints/demo "
-                          "--store /tmp/mneme"),
+                          fmt::format("which {}? as in: mneme serve --model {} --store {}", missing,
+                                      value(config.model_dir(), "checkpoints/demo"),
+                                      value(config.store_dir(), "/tmp/mneme"))),
                     kExitUsage);
   }
   return Serve(config, command.start);

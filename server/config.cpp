@@ -69,8 +69,21 @@ std::optional<uint64_t> ReadNumber(std::string_view text, bool bytes) {
   return value * factor;
 }
 
+// What `text` has to be, for the error.
+std::string Wanted(const FieldDescriptor& field, const std::string& path) {
+  const bool bytes = field.name().find("_bytes") != std::string::npos;
+  std::string wanted = bytes ? "a number of bytes, such as 64MiB" : "a whole number";
+  const auto setting = std::ranges::find(Settings(), path, &Setting::path);
+  const std::string allowed = setting == Settings().end() ? "" : AllowedValues(*setting);
+  if (!allowed.empty()) return wanted + ", " + allowed;
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_UINT32)
+    wanted += fmt::format(", at most {}", UINT32_MAX);
+  return wanted;
+}
+
 // `origin` says where the text comes from, for the error.
-Status Set(const Place& place, const std::string& text, const std::string& origin) {
+Status Set(const Place& place, const std::string& path, const std::string& text,
+           const std::string& origin) {
   const FieldDescriptor& field = *place.field;
   const Reflection& reflection = *place.message->GetReflection();
   const bool bytes = field.name().find("_bytes") != std::string::npos;
@@ -99,8 +112,8 @@ Status Set(const Place& place, const std::string& text, const std::string& origi
     default:
       break;
   }
-  return Fail(ErrorCode::kInvalidArgument, "{}: {} cannot be \"{}\"{}", origin, field.name(), text,
-              bytes ? "; it is a number of bytes, such as 64MiB" : "");
+  return Fail(ErrorCode::kInvalidArgument, "{}: {} cannot be \"{}\"; it is {}", origin, path, text,
+              Wanted(field, path));
 }
 
 std::string Text(const Place& place) {
@@ -119,14 +132,28 @@ bool IsUnset(const Place& place) {
 // The first complaint of the parser, as FILE:LINE:COLUMN: what.
 class FirstComplaint : public google::protobuf::io::ErrorCollector {
  public:
-  explicit FirstComplaint(std::string file) : file_(std::move(file)) {}
+  FirstComplaint(std::string file, const std::string& read) : file_(std::move(file)), read_(read) {}
   void AddError(int line, int column, const std::string& message) override {
-    if (text_.empty()) text_ = fmt::format("{}:{}:{}: {}", file_, line + 1, column + 1, message);
+    if (!text_.empty()) return;
+    text_ = fmt::format("{}:{}:{}: {}", file_, line + 1, column + 1, message);
+    for (const char* unit : {"KiB", "MiB", "GiB"}) {
+      if ((Line(line) + message).find(unit) == std::string::npos) continue;
+      text_ += "; in the file bytes are a plain number, such as 67108864 for 64MiB";
+      return;
+    }
   }
   const std::string& text() const { return text_; }
 
  private:
+  std::string Line(int number) const {
+    std::istringstream lines(read_);
+    std::string line;
+    for (int i = 0; i <= number; ++i) std::getline(lines, line);
+    return line;
+  }
+
   const std::string file_;
+  const std::string& read_;
   std::string text_;
 };
 
@@ -156,7 +183,7 @@ Status ReadFile(const std::string& file, v1::ServerConfig& config,
     return Fail(ErrorCode::kInvalidArgument, "config file {} cannot be read, or has over {} bytes",
                 file, kFileBytesMax);
   text.resize(static_cast<size_t>(stream.gcount()));
-  FirstComplaint complaint(file);
+  FirstComplaint complaint(file, text);
   TextFormat::ParseInfoTree lines;
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&complaint);
@@ -170,8 +197,15 @@ Status ReadFile(const std::string& file, v1::ServerConfig& config,
   return {};
 }
 
-// The path whose name is nearest, for a remedy.
+// The variable that was meant, for a remedy: one that ends or begins as `wanted` does where the
+// section or the end of the name is missing, else the one with the fewest letters changed.
 std::string Nearest(std::string_view wanted, const std::vector<std::string>& names) {
+  const std::string_view word = wanted.substr(kPrefix.size());
+  for (const std::string& name : names) {
+    if (!word.empty() &&
+        (name.ends_with(fmt::format("_{}", word)) || name.starts_with(fmt::format("{}_", wanted))))
+      return name;
+  }
   const auto distance = [](std::string_view a, std::string_view b) {
     std::vector<size_t> row(b.size() + 1);
     for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -207,7 +241,7 @@ Status ReadEnvironment(const std::vector<std::string>& environment, v1::ServerCo
                   Nearest(name, names));
     }
     const std::string value = entry.substr(std::min(entry.size(), name.size() + 1));
-    MNEME_TRY(Set(*Find(config, paths[name]), value, "environment " + name));
+    MNEME_TRY(Set(*Find(config, paths[name]), paths[name], value, "environment " + name));
     origins[paths[name]] = "environment " + name;
   }
   return {};
@@ -218,7 +252,7 @@ Status ReadFlags(const std::vector<std::pair<std::string, std::string>>& flags,
   for (const auto& [path, value] : flags) {
     const std::optional<Place> place = Find(config, path);
     if (!place) return Fail(ErrorCode::kInvalidArgument, "flag --{}: no such setting", path);
-    MNEME_TRY(Set(*place, value, "flag --" + path));
+    MNEME_TRY(Set(*place, path, value, "flag --" + path));
     origins[path] = "flag --" + path;
   }
   return {};
@@ -278,7 +312,7 @@ Result<Configuration> LoadConfiguration(const ConfigSources& sources) {
     if (IsUnset(place)) {
       // Said to be 0 or empty, it has its default, and so that is where the value comes from.
       if (!setting.standard.empty())
-        MNEME_TRY(Set(place, std::string(setting.standard), "default"));
+        MNEME_TRY(Set(place, path, std::string(setting.standard), "default"));
       origins[path] = "default";
     }
     loaded.values.push_back({path, Text(place), origins[path]});

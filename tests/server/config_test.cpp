@@ -104,6 +104,22 @@ TEST_F(ConfigTest, RefusesAnUnknownVariableAndNamesTheNearest) {
             "MNEME_SCHEDULER_STEP_MS?");
 }
 
+TEST_F(ConfigTest, NamesTheVariableWhoseSectionOrEndIsMissing) {
+  const std::vector<std::pair<std::string, std::string>> meant = {
+      {"MNEME_PORT", "MNEME_LISTEN_PORT"},
+      {"MNEME_MODEL", "MNEME_MODEL_DIR"},
+      {"MNEME_STORE", "MNEME_STORE_DIR"},
+      {"MNEME_THREADS", "MNEME_CPU_THREADS"},
+      {"MNEME_HOST_BYTES_MAX", "MNEME_MEMORY_HOST_BYTES_MAX"},
+      {"MNEME_READR", "MNEME_READER"},
+      {"MNEME_", "MNEME_READER"}};
+  for (const auto& [typed, name] : meant) {
+    sources_.environment = {typed + "=7"};
+    EXPECT_EQ(Complaint(),
+              "environment " + typed + ": there is no such setting; did you mean " + name + "?");
+  }
+}
+
 TEST_F(ConfigTest, LeavesTheClientsVariableAlone) {
   sources_.environment = {"MNEME_SERVER=127.0.0.1:7000"};
   EXPECT_EQ(Complaint(), "");
@@ -120,9 +136,54 @@ TEST_F(ConfigTest, TakesBytesWithAUnit) {
   sources_.flags = {{"memory.host_bytes_max", "64MiB"}};
   EXPECT_EQ(Value("memory.host_bytes_max").value, "67108864");
   sources_.flags = {{"memory.host_bytes_max", "64MB"}};
+  EXPECT_EQ(
+      Complaint(),
+      "flag --memory.host_bytes_max: memory.host_bytes_max cannot be \"64MB\"; it is a number "
+      "of bytes, such as 64MiB");
+}
+
+TEST_F(ConfigTest, SaysTheRangeOfANumberThatCannotBeRead) {
+  sources_.flags = {{"listen.port", "http"}};
   EXPECT_EQ(Complaint(),
-            "flag --memory.host_bytes_max: host_bytes_max cannot be \"64MB\"; it is a number of "
-            "bytes, such as 64MiB");
+            "flag --listen.port: listen.port cannot be \"http\"; it is a whole number, 1 to 65535");
+  sources_.flags = {{"limits.frame_bytes_max", "1MB"}};
+  EXPECT_EQ(Complaint(),
+            "flag --limits.frame_bytes_max: limits.frame_bytes_max cannot be \"1MB\"; it is a "
+            "number of bytes, such as 64MiB, 1024 to 16777216");
+  sources_.flags = {{"scheduler.step_ms", "4294967296"}};
+  EXPECT_EQ(Complaint(),
+            "flag --scheduler.step_ms: scheduler.step_ms cannot be \"4294967296\"; it is a whole "
+            "number, at most 4294967295");
+}
+
+TEST_F(ConfigTest, SaysThatBytesInTheFileHaveNoUnit) {
+  for (const char* bytes : {"\"64MiB\"", "64MiB", "64 MiB"}) {
+    Write(std::string("memory {\n  host_bytes_max: ") + bytes + "\n}\n");
+    EXPECT_EQ(Complaint().find(file_ + ":"), 0u) << Complaint();
+    EXPECT_NE(Complaint().find("; in the file bytes are a plain number, such as 67108864"),
+              std::string::npos)
+        << Complaint();
+  }
+  Write("memory {\n  host_bytes_max: 67108864\n}\n");
+  EXPECT_EQ(Value("memory.host_bytes_max").value, "67108864");
+}
+
+// The one sample of the operator's guide, as it stands there.
+TEST_F(ConfigTest, LoadsTheSampleOfTheOperatorsGuide) {
+  std::ifstream guide(std::string(MNEME_SOURCE_DIR) + "/docs/operating.md");
+  std::string sample;
+  bool inside = false;
+  for (std::string line; std::getline(guide, line);) {
+    if (inside && line == "```") break;
+    if (inside) sample += line + "\n";
+    if (line == "```textproto") inside = true;
+  }
+  ASSERT_FALSE(sample.empty());
+  Write(sample);
+  ASSERT_EQ(Complaint(), "");
+  EXPECT_EQ(Value("memory.host_bytes_max").value, std::to_string(uint64_t{4} << 30));
+  EXPECT_EQ(Value("listen.port").value, "7500");
+  EXPECT_EQ(Value("model_dir").origin.find("file "), 0u);
 }
 
 TEST_F(ConfigTest, RefusesValuesOutOfRangeAndSaysWhereTheyComeFrom) {
