@@ -2,9 +2,26 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 namespace mneme::cli {
+
+namespace {
+
+// What is wrong where none of the app's subcommands was typed.
+std::optional<std::string> WithoutSubcommand(const CLI::App& app) {
+  std::string there_are;
+  for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; }))
+    there_are += (there_are.empty() ? "" : ", ") + one->get_name();
+  if (there_are.empty() || !app.get_subcommands().empty()) return std::nullopt;
+  for (const std::string& word : app.remaining()) {
+    if (!word.starts_with("-")) return "there is no command `" + word + "`; there are " + there_are;
+  }
+  return "which command? there are " + there_are;
+}
+
+}  // namespace
 
 int ParseCommandLine(CLI::App& app, int argc, char** argv) {
   try {
@@ -15,6 +32,8 @@ int ParseCommandLine(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::CallForAllHelp&) {
     std::fputs(app.help("", CLI::AppFormatMode::All).c_str(), stdout);
     return kExitOk;
+  } catch (const CLI::RequiredError& error) {
+    return RefuseUsage(app, WithoutSubcommand(app).value_or(error.what()));
   } catch (const CLI::ParseError& error) {
     return RefuseUsage(app, error.what());
   }

@@ -10,6 +10,7 @@
 
 #include "cli/terminal.h"
 #include "proto/error_wire.h"
+#include "server/listener.h"
 
 namespace mneme::cli {
 namespace {
@@ -81,6 +82,14 @@ Connected ConnectOrSay(const ServerChoice& choice) {
   auto client = client::Client::Connect(*options);
   if (client) return {*std::move(client), kExitOk};
   Complain("connect", client.error(), choice.json);
+  // `mneme serve` listens on its own machine alone.
+  if (!server::LoopbackAddress(options->address)) {
+    fmt::print(stderr,
+               "\nNo server answers at {} port {}. Is the address right? A server of mneme is "
+               "reached from its own machine alone, at 127.0.0.1 or ::1.\n\n",
+               Printable(options->address), options->port);
+    return {nullptr, kExitNoServer};
+  }
   fmt::print(stderr,
              "\nNo server answers at {} port {}. Start one in another terminal:\n\n  {}\n\n",
              Printable(options->address), options->port, ServeLine(choice.program, *options));

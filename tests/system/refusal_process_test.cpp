@@ -61,6 +61,26 @@ TEST_F(RefusalProcessTest, ServeRefusesItsConfiguration) {
   ExpectServe({"--model", kDemo, "--memory.page_dtype", "f64"}, 2, "f16, f32");
 }
 
+TEST_F(RefusalProcessTest, ServeAsksForWhatIsMissingAlone) {
+  Expect({{"serve", "--model", kDemo}, 2, "which store? as in: mneme serve --model " + kDemo});
+  ExpectServe({}, 2, "which model? as in: mneme serve --model checkpoints/demo --store " + store_);
+  Expect({{"serve"}, 2, "which model and store?"});
+}
+
+TEST_F(RefusalProcessTest, ACommandThatIsNotThereIsNamedBesideThoseThatAre) {
+  Expect({{"model", "chek", kDemo}, 2, "there is no command `chek`; there are inspect, check"});
+  Expect({{"session", "list", "--json"}, 2, "there is no command `list`; there are ls, show, rm"});
+  Expect({{"eval"}, 2, "which command? there are retrieval, needles, questions"});
+  Expect({{"session", "show"}, 2, "name is required"});
+}
+
+TEST_F(RefusalProcessTest, AServerElsewhereIsNotOfferedToBeStarted) {
+  Process chat({.arguments = {MNEME, "chat", "a", "--server", "nowhere.invalid"}});
+  EXPECT_EQ(chat.Wait(), 4);
+  EXPECT_NE(chat.Errors().find("Is the address right?"), std::string::npos) << chat.Errors();
+  EXPECT_EQ(chat.Errors().find(" serve "), std::string::npos) << chat.Errors();
+}
+
 TEST_F(RefusalProcessTest, ServeRefusesAModelThatCannotBeServed) {
   ExpectServe({"--model", temp_ / "none"}, 3, "no such folder");
   ExpectServe({"--model", kDemo, "--reader", "mhla"}, 1, "has no mixing.safetensors");
