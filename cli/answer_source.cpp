@@ -204,13 +204,13 @@ size_t SharedBytes(std::string_view answer, std::string_view sentence) {
 }
 
 std::string SourceText(const AnswerSource& source) {
+  const std::string tokens =
+      fmt::format("tokens {} to {} ({})", Count(source.first_position),
+                  Count(source.first_position + source.tokens - 1), Printable(source.tier));
+  if (!source.found) return tokens + " most; no sentence told there shares its words";
   std::string sentence = source.sentence;
   std::replace(sentence.begin(), sentence.end(), '\n', ' ');
-  return fmt::format(
-      "tokens {} to {} ({}){} {}", Count(source.first_position),
-      Count(source.first_position + source.tokens - 1), Printable(source.tier),
-      source.found ? ":" : " most, where no told sentence has its words; they begin:",
-      Printable(sentence));
+  return tokens + ": " + Printable(sentence);
 }
 
 Result<std::optional<AnswerSource>> FindSource(client::Client& client, const std::string& session,
@@ -226,7 +226,7 @@ Result<std::optional<AnswerSource>> FindSource(client::Client& client, const std
     source = {.first_position = most.first_position(),
               .tokens = most.tokens(),
               .tier = most.tier(),
-              .sentence = most.text()};
+              .sentence = {}};
   }
   v1::Contribution recent;
   const uint64_t begin =

@@ -26,8 +26,8 @@ struct AnswerSource {
   uint64_t first_position = 0;  // of the chunk
   uint64_t tokens = 0;
   std::string tier;      // "host", "disk", or "recent" for the tokens before the answer
-  std::string sentence;  // or the beginning of the chunk that was read most
-  bool found = false;    // whether it is a sentence
+  std::string sentence;  // empty where none was found
+  bool found = false;    // else the chunk is the one that was read most
 };
 
 // Nothing where no sentence was found and the answer read no closed chunk. Asks the server for the
@@ -36,7 +36,8 @@ struct AnswerSource {
 Result<std::optional<AnswerSource>> FindSource(client::Client& client, const std::string& session,
                                                const v1::Explanation& explanation);
 
-// "tokens 256 to 511 (disk): The key is under the stone."
+// "tokens 256 to 511 (disk): The key is under the stone.", or that no sentence shares its words.
+// Text of the chat template is never shown.
 std::string SourceText(const AnswerSource& source);
 
 // The sentences of `text`: lines, cut after . ! and ? where a space follows.

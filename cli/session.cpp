@@ -146,7 +146,8 @@ int RunSession(int argc, char** argv) {
   command.choice.program = argv[0];
   CLI::App& list = *app.add_subcommand(
       "ls", "name, turns, tokens, bytes in memory and on disk (estimated), last use, reader");
-  CLI::App& show = *app.add_subcommand("show", "counters of one session");
+  CLI::App& show =
+      *app.add_subcommand("show", "reader, last use, state, size and counters of one session");
   CLI::App& remove = *app.add_subcommand("rm", "remove a session for good");
   show.add_option("name", command.name, "the session")->required();
   show.add_flag("--transcript", command.transcript, "also print every turn");

@@ -46,8 +46,13 @@ void Split(const std::string& whole, int index, std::string& role, std::vector<S
   }
 }
 
-void AddCounter(std::vector<std::string>& lines, const char* name, uint64_t value) {
-  if (value > 0) lines.push_back(fmt::format("{:<22}{}", name, Count(value)));
+void AddLine(std::vector<std::string>& lines, std::string_view name, const std::string& text) {
+  lines.push_back(fmt::format("{:<22}{}", name, text));
+}
+
+// One that is 0 says nothing.
+void AddCounter(std::vector<std::string>& lines, std::string_view name, uint64_t value) {
+  if (value > 0) AddLine(lines, name, Count(value));
 }
 
 }  // namespace
@@ -101,30 +106,41 @@ std::string ReaderNote(const std::string& reader) {
 
 std::vector<std::string> StatsLines(const v1::StatsReply& stats) {
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("{:<22}{}", stats.session().empty() ? "server" : "session",
-                              Printable(stats.session())));
+  const bool whole = stats.session().empty();
+  AddLine(lines, whole ? "server" : "session", Printable(stats.session()));
+  if (!whole) {
+    AddLine(lines, "reader", Printable(stats.reader()));
+    AddLine(lines, "last used", Moment(stats.last_used_us()));
+    AddLine(lines, "state", Printable(stats.state()));
+  }
+  AddCounter(lines, "sessions stored", stats.sessions());
+  AddCounter(lines, "sessions in memory", stats.sessions_running());
   AddCounter(lines, "turns", stats.turns());
   AddCounter(lines, "tokens", stats.tokens());
   AddCounter(lines, "chunks", stats.chunks());
-  lines.push_back(fmt::format("{:<22}{}", "memory", TierText(stats.bytes())));
-  AddCounter(lines, "tokens computed", stats.tokens_computed());
-  AddCounter(lines, "tokens generated", stats.tokens_generated());
-  AddCounter(lines, "tokens replayed", stats.tokens_replayed());
-  AddCounter(lines, "tokens restored", stats.tokens_restored());
-  AddCounter(lines, "page reads", stats.page_store_reads());
-  AddCounter(lines, "page bytes read", stats.page_store_read_bytes());
-  AddCounter(lines, "page writes", stats.page_store_writes());
-  AddCounter(lines, "pages left host", stats.pages_evicted_from_host());
-  AddCounter(lines, "pages made again", stats.pages_missed());
-  AddCounter(lines, "sessions", stats.sessions());
-  AddCounter(lines, "sessions running", stats.sessions_running());
+  AddLine(lines, "memory", TierText(stats.bytes()));
+  const size_t kept = lines.size();
+  AddCounter(lines, "  tokens computed", stats.tokens_computed());
+  AddCounter(lines, "  tokens generated", stats.tokens_generated());
+  AddCounter(lines, "  tokens replayed", stats.tokens_replayed());
+  AddCounter(lines, "  tokens restored", stats.tokens_restored());
+  AddCounter(lines, "  page reads", stats.page_store_reads());
+  AddCounter(lines, "  page bytes read", stats.page_store_read_bytes());
+  AddCounter(lines, "  page writes", stats.page_store_writes());
+  AddCounter(lines, "  pages left host", stats.pages_evicted_from_host());
+  AddCounter(lines, "  pages made again", stats.pages_missed());
+  AddCounter(lines, "  page store mended", stats.page_store_mends());
   if (stats.prefill_tokens_per_second() > 0 || stats.decode_tokens_per_second() > 0) {
-    lines.push_back(fmt::format("{:<22}prefill {:.0f}, decode {:.1f}", "tokens a second",
-                                stats.prefill_tokens_per_second(),
-                                stats.decode_tokens_per_second()));
+    AddLine(lines, "  tokens a second",
+            fmt::format("prefill {:.0f}, decode {:.1f}", stats.prefill_tokens_per_second(),
+                        stats.decode_tokens_per_second()));
   }
   if (stats.gates_open() > 0)
-    lines.push_back(fmt::format("{:<22}{:.2f}", "chunks read a token", stats.gates_open()));
+    AddLine(lines, "  chunks read a token", fmt::format("{:.2f}", stats.gates_open()));
+  const auto counted = lines.begin() + static_cast<std::ptrdiff_t>(kept);
+  lines.insert(counted,
+               whole ? "since the server started:" : "of this session, since the server started:");
+  if (lines.size() == kept + 1) lines.back() += " nothing yet";
   return lines;
 }
 

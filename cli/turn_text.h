@@ -20,6 +20,7 @@ std::vector<Spoken> SpokenIn(const v1::TranscriptTurn& turn);
 // `role: text`, one or more lines for each that spoke.
 std::vector<std::string> TurnLines(const v1::TranscriptTurn& turn);
 
+// What is stored, then what was counted since the server started, and of whom.
 std::vector<std::string> StatsLines(const v1::StatsReply& stats);
 // A line that says what the columns are, then the chunks that each token read.
 std::vector<std::string> ExplanationLines(const v1::Explanation& explanation);

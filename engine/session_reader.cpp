@@ -32,6 +32,15 @@ void CutToFit(v1::TranscriptTurn* turn) {
   }
 }
 
+std::string ReaderOf(const memory::StoredSession& stored) {
+  constexpr std::string_view kField = "reader=";
+  const std::string& identity = stored.record.identity_text();
+  const size_t field = identity.find(kField);
+  if (field == std::string::npos) return "";
+  const size_t begin = field + kField.size();
+  return identity.substr(begin, identity.find(' ', begin) - begin);
+}
+
 }  // namespace
 
 uint64_t SessionReader::ChunksOf(const memory::StoredSession& stored) const {
@@ -140,8 +149,9 @@ Result<v1::StatsReply> SessionReader::SessionStats(const std::string& name) cons
   reply.set_page_store_reads(counters.page_reads);
   reply.set_page_store_read_bytes(counters.page_reads * parts_.layout.group_bytes());
   reply.set_pages_missed(counters.pages_missed);
-  reply.set_sessions(1);
-  reply.set_sessions_running((*session)->memory == nullptr ? 0 : 1);
+  reply.set_reader(ReaderOf(*stored));
+  reply.set_last_used_us(static_cast<int64_t>(stored->head.last_used_wall_us()));
+  reply.set_state(std::string(NameOf((*session)->phase)));
   reply.set_host_bytes_max(parts_.cache.bytes_max());
   return reply;
 }
@@ -178,12 +188,7 @@ void SessionReader::List(Call& call) {
     v1::SessionSummary& summary = *list.add_sessions();
     summary.set_session(one.record.name());
     *summary.mutable_head() = HeadOf(one.head);
-    const std::string& identity = one.record.identity_text();
-    const size_t reader = identity.find("reader=");
-    if (reader != std::string::npos) {
-      const size_t begin = reader + std::string_view("reader=").size();
-      summary.set_reader(identity.substr(begin, identity.find(' ', begin) - begin));
-    }
+    summary.set_reader(ReaderOf(one));
     summary.set_created_us(static_cast<int64_t>(one.record.created_wall_us()));
     summary.set_last_used_us(static_cast<int64_t>(one.head.last_used_wall_us()));
     summary.set_other_identity(one.record.identity() != parts_.identity);

@@ -30,5 +30,14 @@ TEST(AnswerSourceTest, TakesAFewUsualWordsForNothing) {
   EXPECT_EQ(SharedBytes("anything", ""), 0u);
 }
 
+TEST(AnswerSourceTest, WithoutASentenceNoTextIsShown) {
+  AnswerSource source = {.first_position = 256, .tokens = 256, .tier = "disk", .sentence = {}};
+  EXPECT_EQ(SourceText(source),
+            "tokens 256 to 511 (disk) most; no sentence told there shares its words");
+  source.sentence = "The key is\nunder the stone.";
+  source.found = true;
+  EXPECT_EQ(SourceText(source), "tokens 256 to 511 (disk): The key is under the stone.");
+}
+
 }  // namespace
 }  // namespace mneme::cli

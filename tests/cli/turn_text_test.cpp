@@ -65,6 +65,36 @@ TEST(TurnTextTest, NamesTheTiersThatHoldSomething) {
   EXPECT_EQ(TierText(bytes), "host 2.0 KiB, disk 3.0 MiB");
 }
 
+TEST(TurnTextTest, CountersSayOfWhomAndSinceWhen) {
+  v1::StatsReply stats;
+  stats.set_session("harbour");
+  stats.set_reader("hla");
+  stats.set_state("idle");
+  stats.set_turns(3);
+  EXPECT_EQ(StatsLines(stats), (std::vector<std::string>{
+                                   "session               harbour",
+                                   "reader                hla",
+                                   "last used             never",
+                                   "state                 idle",
+                                   "turns                 3",
+                                   "memory                no bytes yet",
+                                   "of this session, since the server started: nothing yet",
+                               }));
+  stats.clear_session();
+  stats.set_sessions(5);
+  stats.set_sessions_running(1);
+  stats.set_tokens_computed(1234);
+  EXPECT_EQ(StatsLines(stats), (std::vector<std::string>{
+                                   "server                ",
+                                   "sessions stored       5",
+                                   "sessions in memory    1",
+                                   "turns                 3",
+                                   "memory                no bytes yet",
+                                   "since the server started:",
+                                   "  tokens computed     1,234",
+                               }));
+}
+
 TEST(TurnTextTest, ExplainsOrSaysWhyNot) {
   v1::Explanation explanation;
   explanation.set_none_because("a native reader folds its history");

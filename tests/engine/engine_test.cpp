@@ -250,8 +250,13 @@ TEST_F(EngineTest, BytesOnDiskAreThoseThatAreThere) {
   ASSERT_TRUE(engine_.stores().pages->Delete(nodes));
   EXPECT_EQ(listed().bytes().disk_bytes(), 0u);
   EXPECT_EQ(engine_.Stats("a").bytes().disk_bytes(), 0u);
-  EXPECT_EQ(engine_.Stats("a").chunks(), 4u);
-  engine_.Append("a", RandomIds(10, 15));  // computed again
+  const v1::StatsReply stats = engine_.Stats("a");
+  EXPECT_EQ(stats.chunks(), 4u);
+  EXPECT_EQ(stats.reader(), "hla");
+  EXPECT_EQ(stats.state(), "parked");
+  EXPECT_GT(stats.last_used_us(), 0);
+  EXPECT_EQ(stats.sessions() + stats.sessions_running(), 0u);  // those are the server's
+  engine_.Append("a", RandomIds(10, 15));                      // computed again
   ASSERT_TRUE(support::WaitForChunks(engine_, "a", 4));
   EXPECT_EQ(listed().bytes().disk_bytes(), kept);
 }

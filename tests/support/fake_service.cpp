@@ -455,8 +455,10 @@ void FakeService::ShowStats(engine::Call& call) {
   v1::Event event;
   v1::StatsReply& stats = *event.mutable_stats();
   stats.set_session(name);
-  stats.set_sessions(sessions_.size());
-  stats.set_sessions_running(running_.size());
+  if (name.empty()) {
+    stats.set_sessions(sessions_.size());
+    stats.set_sessions_running(running_.size());
+  }
   stats.set_tokens_generated(tokens_generated_);
   if (!name.empty()) {
     const auto found = sessions_.find(name);
