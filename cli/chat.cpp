@@ -52,11 +52,10 @@ Alt-Enter  a new line of the message; pasted lines are one message
 arrow up   an earlier message again
 
 The line in brackets after an answer says what it took:
-  restored N, replayed N, fresh N   tokens whose memory was kept and read back, tokens computed
-                                    again from the log, and tokens computed for the first time
+  restored N from disk in N ms      tokens whose memory was kept and read back, the slowest place
+                                    it came from, and how long it took
+  replayed N, fresh N               tokens computed again from the log, and for the first time
   pending N                         tokens that are logged and not computed yet
-  from disk in N ms                 the slowest place that memory came from, and how long it took
-  missed: ...                       why memory that should have been there was not
   N tokens/s, first after N ms      how fast the answer came, and how soon it began
   host N, disk N, index N, open N   bytes of this session: pages in memory, pages on disk, the
                                     index of its chunks, the open chunk
@@ -103,6 +102,8 @@ class Chat {
   void OnEvent(const v1::Event& event);
   void ShowDone(const v1::Done& done);
   void Explain();
+  // The sentence that the explained answer came from, where there is one.
+  void ShowSource(const v1::Explanation& explanation);
   void ShowStats();
   // On standard error, and not where a program reads.
   void Note(const std::string& text) const;
@@ -379,24 +380,26 @@ void Chat::Explain() {
   v1::ExplainRequest request;
   request.set_session(options_.session);
   auto explanation = client_->Explain(request);
-  if (!explanation && head_turn_ == 0 && explanation.error().code() == ErrorCode::kNotFound) {
-    explanation = v1::Explanation();
-    explanation->set_none_because("nothing was answered in this session yet");
-  }
   if (!explanation) return Failed("/explain", explanation.error());
+  const bool answered = explanation->turn() > 0;
+  if (!answered) explanation->set_none_because("nothing was answered in this session yet");
   if (options_.choice.json) {
     v1::Event event;
     event.set_final(true);
     *event.mutable_explanation() = *explanation;
     return OnEvent(event);
   }
-  if (const auto source = FindSource(*client_, options_.session, *explanation); !source) {
-    Failed("/explain", source.error());
-  } else if (*source) {
-    fmt::print("turn {} was read from {}\n", explanation->turn(), SourceText(**source));
-  }
+  if (answered) ShowSource(*explanation);
   for (const std::string& line : ExplanationLines(*explanation)) fmt::print("{}\n", line);
   std::fflush(stdout);
+}
+
+void Chat::ShowSource(const v1::Explanation& explanation) {
+  if (const auto source = FindSource(*client_, options_.session, explanation); !source) {
+    Failed("/explain", source.error());
+  } else if (*source) {
+    fmt::print("turn {} was read from {}\n", explanation.turn(), SourceText(**source));
+  }
 }
 
 void Chat::ShowStats() {

@@ -43,7 +43,7 @@ std::string Remedy(const Error& error) {
     case Reason::kOutcomeUnknown:
       return "look at the session's last turn before repeating";
     case Reason::kIdentityMismatch:
-      return "serve the model this session was made with";
+      return "serve this session as it was made: the same model folder and the same --reader";
     default:
       break;
   }

@@ -75,13 +75,25 @@ std::vector<std::string> TurnLines(const v1::TranscriptTurn& turn) {
 }
 
 std::string MemoryText(const v1::MemoryReport& memory) {
-  std::string text =
-      fmt::format("restored {}, replayed {}, fresh {}", Count(memory.restored_tokens()),
-                  Count(memory.replayed_tokens()), Count(memory.fresh_tokens()));
-  if (memory.pending_tokens() > 0) text += ", pending " + Count(memory.pending_tokens());
-  if (!memory.tier().empty() && memory.tier() != "none")
-    text += fmt::format(" from {} in {:.0f} ms", Printable(memory.tier()), memory.restore_ms());
-  if (!memory.miss_reason().empty()) text += "; missed: " + Printable(memory.miss_reason());
+  std::string text;
+  const auto add = [&text](const char* what, uint64_t tokens) {
+    if (tokens > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, Count(tokens));
+  };
+  // What a live session has in memory was not brought back, and is no news at every turn.
+  if (memory.tier() == "disk" || memory.restore_ms() >= 1) {
+    add("restored", memory.restored_tokens());
+    if (!text.empty() && !memory.tier().empty() && memory.tier() != "none")
+      text += fmt::format(" from {} in {:.0f} ms", Printable(memory.tier()), memory.restore_ms());
+  }
+  add("replayed", memory.replayed_tokens());
+  add("fresh", memory.fresh_tokens());
+  add("pending", memory.pending_tokens());
+  if (text.empty()) text = "nothing to compute";
+  if (!memory.miss_reason().empty()) {
+    text +=
+        "; a part of the kept memory was missing or damaged and is computed again from the log "
+        "(the server's own log says which)";
+  }
   return text;
 }
 

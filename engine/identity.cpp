@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,28 @@ std::string IdentityDifference(const std::string& here, const std::string& sessi
     difference += fmt::format("{} here, {} in the session", ours[field], theirs[field]);
   }
   return difference;
+}
+
+std::string ReaderThatDiffers(const std::string& here, const std::string& session) {
+  const std::vector<std::string> ours = Fields(here);
+  const std::vector<std::string> theirs = Fields(session);
+  if (ours.size() != theirs.size()) return "";
+  std::string reader;
+  for (size_t field = 0; field < ours.size(); ++field) {
+    if (ours[field] == theirs[field]) continue;
+    const std::string name = theirs[field].substr(0, theirs[field].find('='));
+    const std::string value = theirs[field].substr(std::min(name.size() + 1, theirs[field].size()));
+    if (name == "reader") {
+      reader = value;
+    } else if (name == "router") {
+      // A reader without a router has zeros there; two routers are two models.
+      const std::string none = "router=" + std::string(value.size(), '0');
+      if (ours[field] != none && theirs[field] != none) return "";
+    } else if (name != "theta" && name != "window" && name != "pages_max") {
+      return "";
+    }
+  }
+  return reader;
 }
 
 }  // namespace mneme::engine

@@ -25,4 +25,7 @@ std::string IdentityText(const IdentityParts& parts, const memory::MemoryLayout&
 // Which of two identities' fields differ: `reader=hla here, reader=native in the session`.
 std::string IdentityDifference(const std::string& here, const std::string& session);
 
+// The session's reader, where that and what depends on it are all that differs; else empty.
+std::string ReaderThatDiffers(const std::string& here, const std::string& session);
+
 }  // namespace mneme::engine

@@ -49,12 +49,30 @@ TEST(TurnTextTest, SaysWhatMemoryWasMadeOf) {
   memory.set_fresh_tokens(5);
   memory.set_tier("disk");
   memory.set_restore_ms(12.3);
-  EXPECT_EQ(MemoryText(memory), "restored 30,112, replayed 34, fresh 5 from disk in 12 ms");
-  memory.set_miss_reason("2 page groups damaged");
+  EXPECT_EQ(MemoryText(memory), "restored 30,112 from disk in 12 ms, replayed 34, fresh 5");
   memory.set_pending_tokens(7);
-  memory.set_tier("none");
+  memory.set_tier("host");
   EXPECT_EQ(MemoryText(memory),
-            "restored 30,112, replayed 34, fresh 5, pending 7; missed: 2 page groups damaged");
+            "restored 30,112 from host in 12 ms, replayed 34, fresh 5, pending 7");
+}
+
+TEST(TurnTextTest, LeavesOutWhatWasInMemoryAnyway) {
+  v1::MemoryReport memory;
+  memory.set_restored_tokens(30112);
+  memory.set_tier("host");
+  EXPECT_EQ(MemoryText(memory), "nothing to compute");
+  memory.set_pending_tokens(1);
+  EXPECT_EQ(MemoryText(memory), "pending 1");
+  memory.set_fresh_tokens(85);
+  EXPECT_EQ(MemoryText(memory), "fresh 85, pending 1");
+}
+
+TEST(TurnTextTest, SaysInWordsThatMemoryWasMissing) {
+  v1::MemoryReport memory;
+  memory.set_replayed_tokens(256);
+  memory.set_miss_reason("node eb8a kind 2 layer 0 head 0: not stored");
+  EXPECT_EQ(MemoryText(memory).find("replayed 256; a part of the kept memory was missing"), 0u);
+  EXPECT_EQ(MemoryText(memory).find("eb8a"), std::string::npos);
 }
 
 TEST(TurnTextTest, NamesTheTiersThatHoldSomething) {

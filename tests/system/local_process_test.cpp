@@ -247,6 +247,30 @@ TEST(LocalProcessTest, ThinkingThatWasNeverTrainedIsRefusedByTheServer) {
   EXPECT_EQ(chat({}).first, 0) << "the session goes on without";
 }
 
+TEST(LocalProcessTest, ASessionOfAnotherReaderIsToldWhichOneToServeItWith) {
+  const support::TempFolder temp;
+  const std::string port = std::to_string(support::FreePort());
+  const auto talk = [&](const std::string& reader) {
+    Process server({.arguments = {MNEME, "serve", "--model", kDemo, "--store", temp / "store",
+                                  "--port", port, "--reader", reader}});
+    EXPECT_TRUE(server.WaitForOutput("listening on", 60'000)) << server.Errors();
+    Process chat({.arguments = {MNEME, "chat", "a", "--server", "127.0.0.1:" + port},
+                  .input = "/explain\n"});
+    const int exit_code = chat.Wait(60'000);
+    return std::pair(exit_code, chat.Output() + chat.Errors());
+  };
+  const auto [fresh, said] = talk("hla");
+  EXPECT_EQ(fresh, 0) << said;
+  EXPECT_NE(said.find("nothing to explain: nothing was answered in this session yet"),
+            std::string::npos)
+      << said;
+  const auto [refused, why] = talk("native");
+  EXPECT_EQ(refused, 1);
+  EXPECT_NE(why.find("made with another reader; serve it with --reader hla"), std::string::npos)
+      << why;
+  EXPECT_EQ(why.find("another model"), std::string::npos) << why;
+}
+
 // The hashes of the model's files are remembered between starts; a file that changed since is still
 // noticed, and its sessions are refused instead of being read with other weights.
 TEST(LocalProcessTest, AStartHashesAModelOnceAndNoticesAChangedFile) {
