@@ -12,6 +12,7 @@
 #include "cli/answer_source.h"
 #include "cli/command.h"
 #include "cli/connect.h"
+#include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "cli/terminal_input.h"
 #include "cli/turn_text.h"
@@ -69,14 +70,7 @@ struct ChatOptions {
   bool no_create = false;
   bool thinking = false;
   uint32_t show_turns = 3;
-  uint32_t max_tokens = 0;
-  float temperature = 0.0f;
-  uint32_t top_k = 0;
-  float top_p = 0.0f;
-  float min_p = 0.0f;
-  float repetition_penalty = 0.0f;
-  uint32_t repetition_window = 0;
-  uint64_t seed = 0;
+  SamplingChoice sampling;
 };
 
 class Chat {
@@ -298,18 +292,18 @@ v1::Request Chat::RequestFor(const std::string& text) const {
   v1::Message& message = *messages.add_messages();
   message.set_role(v1::ROLE_USER);
   message.set_content(text);
-  generate.set_max_tokens(options_.max_tokens);
+  generate.set_max_tokens(options_.sampling.max_tokens);
   generate.set_on_disconnect(v1::ON_DISCONNECT_KEEP);
   generate.set_thinking(options_.thinking);
   generate.set_explain(true);
   v1::SamplingSettings& sampling = *generate.mutable_sampling();
-  sampling.set_temperature(options_.temperature);
-  sampling.set_top_k(options_.top_k);
-  sampling.set_top_p(options_.top_p);
-  sampling.set_min_p(options_.min_p);
-  sampling.set_repetition_penalty(options_.repetition_penalty);
-  sampling.set_repetition_window(options_.repetition_window);
-  sampling.set_seed(options_.seed);
+  sampling.set_temperature(options_.sampling.temperature);
+  sampling.set_top_k(options_.sampling.top_k);
+  sampling.set_top_p(options_.sampling.top_p);
+  sampling.set_min_p(options_.sampling.min_p);
+  sampling.set_repetition_penalty(options_.sampling.repetition_penalty);
+  sampling.set_repetition_window(options_.sampling.repetition_window);
+  sampling.set_seed(options_.sampling.seed);
   // Names this message for good: sent again after a lost connection it could not be said twice.
   generate.set_idempotency_key(fmt::format("chat-{}-{}", getpid(), RealClock().WallUs()));
   return request;
@@ -429,20 +423,7 @@ int RunChat(int argc, char** argv) {
   app.add_option("--system", options.system, "system message of a fresh session");
   app.add_option("--show", options.show_turns, "turns shown when it is resumed [3]")
       ->check(CLI::Range(0, 1000));
-  app.add_option("--max-tokens", options.max_tokens, "most tokens of an answer [the server's]");
-  app.add_option("--temperature", options.temperature, "0 takes the most likely token [0]")
-      ->check(CLI::Range(0.0f, engine::kTemperatureMax));
-  app.add_option("--top-k", options.top_k, "tokens to choose from; 0: all [0]");
-  app.add_option("--top-p", options.top_p, "probability to choose from; 0: all [0]")
-      ->check(CLI::Range(0.0f, 1.0f));
-  app.add_option("--min-p", options.min_p, "least probability, relative to the likeliest [0]")
-      ->check(CLI::Range(0.0f, 1.0f));
-  app.add_option("--repetition-penalty", options.repetition_penalty, "1 or 0: none [0]")
-      ->check(CLI::Range(0.0f, engine::kRepetitionPenaltyMax));
-  app.add_option("--repetition-window", options.repetition_window,
-                 "tokens before a drawn one that the penalty looks at; 0: 65,536 [0]")
-      ->check(CLI::Range(0u, engine::kRepetitionWindowMax));
-  app.add_option("--seed", options.seed, "of the sampling [0]");
+  AddSamplingOptions(app, options.sampling);
   app.add_flag("--thinking", options.thinking,
                "let the model think before it answers; refused where it was trained without");
   if (const int exit_code = ParseCommandLine(app, argc, argv); exit_code >= 0) return exit_code;

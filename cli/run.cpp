@@ -22,7 +22,9 @@
 #include "cli/command.h"
 #include "cli/connect.h"
 #include "cli/local_model.h"
+#include "cli/sampling_options.h"
 #include "cli/terminal.h"
+#include "engine/repetition_window.h"
 #include "engine/request_check.h"
 #include "model/chat_template.h"
 #include "model/fingerprints.h"
@@ -54,8 +56,7 @@ struct RunCommand {
   bool raw = false;
   bool ids = false;
   bool thinking = false;
-  uint32_t max_tokens = 256;
-  kernels::Sampling sampling;
+  SamplingChoice sampling;
   bool json = false;
 };
 
@@ -194,12 +195,18 @@ class Answer {
 };
 
 template <typename Session>
-Result<Generated> Generate(const RunCommand& command, Session& session, const Voice& voice) {
+Result<Generated> Generate(const RunCommand& command, Session& session, const Voice& voice,
+                           std::span<const int32_t> prompt) {
   Generated generated;
   Answer answer(voice, !command.json);
-  kernels::Sampling sampling = command.sampling;
-  while (generated.ids.size() < command.max_tokens) {
+  kernels::Sampling sampling = command.sampling.sampling();
+  const uint32_t window = command.sampling.repetition_window;
+  engine::RepetitionWindow seen(window == 0 ? engine::kRepetitionWindowMax : window);
+  if (sampling.repetition_penalty != 1) seen.Push(prompt);
+  while (generated.ids.size() < command.sampling.tokens_max()) {
     sampling.position = session.position();
+    sampling.seen = seen.ids().data();
+    sampling.seen_count = static_cast<int32_t>(seen.ids().size());
     const auto token = session.Next(sampling);
     MNEME_TRY(token);
     if (voice.IsEnd(*token)) {
@@ -207,6 +214,7 @@ Result<Generated> Generate(const RunCommand& command, Session& session, const Vo
       break;
     }
     generated.ids.push_back(*token);
+    if (sampling.repetition_penalty != 1) seen.Push(*token);
     answer.Push(*token);
     const Status fed = session.Feed(*token);
     if (!fed && fed.error().reason() == Reason::kContextLimit) {
@@ -236,7 +244,7 @@ Status Converse(const RunCommand& command, Session& session, const Voice& voice,
   progress.Clear();
   const double read_seconds = Seconds(read_us);
   const int64_t generate_us = RealClock().MonotonicUs();
-  const auto generated = Generate(command, session, voice);
+  const auto generated = Generate(command, session, voice, ids);
   MNEME_TRY(generated);
   const double generate_seconds = Seconds(generate_us);
   const double read_rate = static_cast<double>(ids.size()) / read_seconds;
@@ -372,17 +380,7 @@ int RunRun(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--thinking", command.thinking,
                "let the model think before it answers; refused where it was trained without");
-  app.add_option("--max-tokens", command.max_tokens, "longest answer")->capture_default_str();
-  app.add_option("--temperature", command.sampling.temperature, "0: always the likeliest token")
-      ->check(CLI::Range(0.0f, engine::kTemperatureMax))
-      ->capture_default_str();
-  app.add_option("--top-k", command.sampling.top_k, "0: no limit")
-      ->check(CLI::Range(0, INT32_MAX))
-      ->capture_default_str();
-  app.add_option("--top-p", command.sampling.top_p, "1: no limit")
-      ->check(CLI::Range(0.0f, 1.0f))
-      ->capture_default_str();
-  app.add_option("--seed", command.sampling.seed, "decides what is drawn")->capture_default_str();
+  AddSamplingOptions(app, command.sampling);
   app.add_flag("--json", command.json, "one JSON object instead of text");
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
   if (app.count("--prompt") + app.count("--prompt-file") == 0)

@@ -125,6 +125,22 @@ TEST(LocalProcessTest, AFolderThatIsNoneIsRefusedByName) {
   EXPECT_NE(run.Errors().find("/nowhere/model"), std::string::npos) << run.Errors();
 }
 
+TEST(LocalProcessTest, RunTakesTheSamplingOfChat) {
+  const auto said = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {MNEME,      "run",         "--model", kDemo,
+                                          "--prompt", "la la la la", "--json",  "--raw"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Process run({.arguments = arguments});
+    EXPECT_EQ(run.Wait(60'000), 0) << run.Errors();
+    const std::string output = run.Output();
+    return output.substr(output.find("\"text\""));
+  };
+  const std::string plain = said({"--max-tokens", "12"});
+  EXPECT_EQ(said({"--max-tokens", "12", "--top-p", "0", "--repetition-penalty", "1"}), plain);
+  EXPECT_NE(said({"--max-tokens", "12", "--repetition-penalty", "100"}), plain);
+  EXPECT_GT(said({"--max-tokens", "0"}).size(), said({"--max-tokens", "1"}).size());
+}
+
 TEST(LocalProcessTest, TheQuickEvaluationCountsTwentyQuestions) {
   Process eval({.arguments = {MNEME, "eval", "retrieval", "--model", kDemo, "--corpus", kCorpus,
                               "--quick", "--json"}});
