@@ -18,7 +18,9 @@ class Stage:
 
 
 STAGES = {
-    "short": Stage(seconds=460, tokens=1024, batch=64, rate=(1.0, 1.0), oracle=(1.0, 0.3), filler=0.25),
-    "middle": Stage(seconds=1320, tokens=4096, batch=16, rate=(1.0, 0.5), oracle=(0.3, 0.0), pages_max=6, filler=0.25, binary_share=0.1),
-    "long": Stage(seconds=1020, tokens=8192, batch=8, rate=(0.5, 0.0), oracle=(0.0, 0.0), pages_max=16, theta=0.1, all_rows=True, filler=0.6, binary_share=0.3),
+    "short": Stage(seconds=400, tokens=1024, batch=64, rate=(1.0, 1.0), oracle=(1.0, 0.3), filler=0.25),
+    "middle": Stage(seconds=1130, tokens=4096, batch=16, rate=(1.0, 0.5), oracle=(0.3, 0.0), pages_max=6, filler=0.25, binary_share=0.1),
+    "long": Stage(seconds=880, tokens=8192, batch=8, rate=(0.5, 0.0), oracle=(0.0, 0.0), pages_max=16, theta=0.1, all_rows=True, filler=0.6, binary_share=0.3),
+    "again": Stage(seconds=640, tokens=4096, batch=16, rate=(0.5, 0.3), oracle=(0.0, 0.0), pages_max=8, filler=0.25, binary_share=0.1),
+    "last": Stage(seconds=490, tokens=8192, batch=8, rate=(0.3, 0.0), oracle=(0.0, 0.0), pages_max=16, theta=0.1, all_rows=True, filler=0.6, binary_share=0.3),
 }
