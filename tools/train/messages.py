@@ -37,9 +37,12 @@ class MessageWriter:
         before, after = (part.replace("{n}", str(number)).replace("{key}", name) for part in form["item"].split("{value}"))
         return Sentence(before + value + after, len(before), len(before) + len(value))
 
-    def list(self, form, items):
+    def list(self, items, form=None):
+        """Items one after another, between what `form` says before and after them."""
+        form = form or {}
+        intro, end = form.get("intro"), form.get("end")
         separator = form.get("join") or self.rng.choice(["\n"] * 8 + [", ", "; "])
-        return self._joined(form["intro"] + "\n" if form["intro"] else "", items, lambda: separator, "\n" + form["end"] if form["end"] else "")
+        return self._joined(f"{intro}\n" if intro else "", items, lambda: separator, f"\n{end}" if end else "")
 
     def message(self, sentences):
         """One to three sentences, in a row or where a frame has room for them."""

@@ -139,7 +139,7 @@ class Conversation:
             self.filler_turn(told)
             return
         sentences = [sentence for _, sentence in told]
-        message = self.messages.list(form, sentences) if form else self.messages.message(sentences)
+        message = self.messages.list(sentences, form) if form else self.messages.message(sentences)
         places = self.append_message(message)
         for (fact, _), (start, end) in zip(told, message.values):
             fact.value = message.text[start:end]
@@ -160,20 +160,22 @@ class Conversation:
         if not added:
             return
         collection, text, sentence = added
-        (mentioned, positions), = self.append_message(self.messages.list({"intro": "", "end": ""}, [sentence]))
-        for p in positions:
-            self.weights[p] = 0.0
-        collection.parts.append(Part(text, positions, collection.id))
-        self.spans.append((mentioned[0], mentioned[-1] + 1, collection.id))
+        (told, value), = self.append_message(self.messages.list([sentence]))
+        self.mark_value(collection.id, told, value)
+        collection.parts.append(Part(text, value, collection.id))
         self.reply(self.wording("acknowledgements"))
 
     def mark_told(self, places):
-        """places: (fact, positions of its sentence, positions of its value). The value cannot be predicted and has no weight."""
+        """places: (fact, positions of its sentence, positions of its value)."""
         for fact, sentence, value in places:
-            for p in value:
-                self.weights[p] = 0.0
+            self.mark_value(fact.key.id, sentence, value)
             fact.versions.append(value)
-            self.spans.append((sentence[0], sentence[-1] + 1, fact.key.id))
+
+    def mark_value(self, key, sentence, value):
+        """The positions of a sentence mention `key`; those of its value cannot be predicted and have no weight."""
+        for p in value:
+            self.weights[p] = 0.0
+        self.spans.append((sentence[0], sentence[-1] + 1, key))
 
     def wording(self, name):
         return self.corpus.wording[name]
