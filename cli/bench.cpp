@@ -17,9 +17,10 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "cli/bench_model.h"
 #include "cli/command.h"
 #include "cli/connect.h"
-#include "cli/local_model.h"
+#include "cli/gate_bench.h"
 #include "cli/terminal.h"
 #include "kernels/gemm.h"
 #include "kernels/thread_pool.h"
@@ -31,6 +32,7 @@ constexpr char kFooter[] = R"(
 examples:
   mneme bench --model checkpoints/demo
   mneme bench --model checkpoints/demo --history 32768 --json
+  mneme bench --model checkpoints/demo --gates 3
   mneme bench --shape 0.8b --history 512
 
 decode     one token at a time; share: bytes it must read (weights, open rows, chosen pages or
@@ -40,13 +42,19 @@ batch      several sessions decode together; gain: tokens per second over those 
 prefill    a prompt, all of its work; share: against the matrix library multiplying 256 rows at a
            time by the same matrices and doing nothing else
 
+With --gates N instead: what a token takes when every key head of every routed layer reads exactly N
+closed chunks, as a multiple of native in the same run. The readers take turns, one chunk of 256
+tokens and its sealing at a time, after the whole chunks of the history.
+  hla      the folder's router scores all closed chunks; N of them are read. Not without a router
+  mhla     static gates, 1 for the newest N chunks in every linear layer; needs no mixing file
+
 Every figure is the best of its repeats: the machine may be shared.)";
 
 struct BenchCommand {
-  LocalModelChoice choice;
-  std::string shape;  // instead of a folder
+  BenchModel model;
   size_t history = 4096;
   int batch = 8;
+  int gates = 0;  // above 0: their figures instead
   int repeats = 5;
   bool json = false;
 };
@@ -178,17 +186,6 @@ struct Figures {
   double prefill_share() const { return prefill_rate / library_rate; }
 };
 
-// Tokens that say nothing, but all over the vocabulary.
-std::vector<int32_t> AnyTokens(size_t count, int vocab) {
-  std::vector<int32_t> tokens(count);
-  uint32_t state = 1;
-  for (int32_t& token : tokens) {
-    state = state * 1664525u + 1013904223u;
-    token = static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(vocab));
-  }
-  return tokens;
-}
-
 // Bytes one decoded token reads: weights, the open rows before it, the pages of its lists or the
 // folded state, and the keys and values of `closed_rows` and `open_rows` tokens.
 double DecodeBytes(model::LocalModel& model, const model::StepCounters& before, uint64_t tokens,
@@ -303,23 +300,45 @@ void Print(const Figures& figures, bool json) {
              figures.prefill_rate, 100 * figures.prefill_share());
 }
 
-Result<std::unique_ptr<model::LocalModel>> ModelOf(const BenchCommand& command) {
-  if (!command.shape.empty()) {
-    if (!command.choice.reader.empty() && command.choice.reader != "native")
-      return Fail(ErrorCode::kInvalidArgument, "reader {}: a --shape has no router; use native",
-                  command.choice.reader);
-    return MakeRandomModel(command.shape, command.choice);
+void PrintGates(const std::vector<ReaderTime>& times, int threads, const BenchCommand& command) {
+  const auto chunk = static_cast<size_t>(model::kChunkTokens);
+  const size_t history = command.history / chunk * chunk;
+  const double native = times.front().token_seconds;
+  if (command.json) {
+    boost::json::object reply = {
+        {"threads", threads}, {"history_tokens", history}, {"gates", command.gates}};
+    for (const ReaderTime& time : times) {
+      const std::string name(NameOf(time.reader));
+      reply[name + "_tokens_per_second"] = 1 / time.token_seconds;
+      if (time.reader != memory::Reader::kNative)
+        reply[name + "_time_of_native"] = time.token_seconds / native;
+    }
+    fmt::print("{}\n", boost::json::serialize(reply));
+    return;
   }
-  const auto folder = model::ModelFolder::Open(command.choice.folder);
-  MNEME_TRY(folder);
-  return LoadLocalModel(*folder, command.choice);
+  fmt::print("{}, {} of history, {} open for every token and key head of a routed layer\n",
+             CountOf(static_cast<uint64_t>(threads), "thread"), CountOf(history, "token"),
+             CountOf(static_cast<uint64_t>(command.gates), "gate"));
+  for (const ReaderTime& time : times)
+    fmt::print("  {:<8} {:>8.0f} tokens/s  {:.2f} times native's time for a token\n",
+               NameOf(time.reader), 1 / time.token_seconds, time.token_seconds / native);
 }
 
 Status Run(BenchCommand& command) {
-  command.choice.batch_max = command.batch;
-  const auto model = ModelOf(command);
+  const int threads = ThreadsOf(command.model.choice);
+  if (command.gates > 0) {
+    const auto times = MeasureGates({.model = command.model,
+                                     .gates = command.gates,
+                                     .history = command.history,
+                                     .repeats = command.repeats});
+    MNEME_TRY(times);
+    PrintGates(*times, threads, command);
+    return {};
+  }
+  command.model.choice.batch_max = command.batch;
+  const auto model = MakeBenchModel(command.model);
   MNEME_TRY(model);
-  const auto figures = Measure(**model, ThreadsOf(command.choice), command);
+  const auto figures = Measure(**model, threads, command);
   MNEME_TRY(figures);
   Print(*figures, command.json);
   return {};
@@ -331,9 +350,9 @@ int RunBench(int argc, char** argv) {
   BenchCommand command;
   CLI::App app("Measures how fast this machine runs a model's steps.", "mneme bench");
   app.footer(kFooter);
-  AddLocalModelOptions(app, command.choice);
+  AddLocalModelOptions(app, command.model.choice);
   CLI::Option* folder = app.get_option("--model")->required(false);
-  app.add_option("--shape", command.shape,
+  app.add_option("--shape", command.model.shape,
                  "instead of --model: random weights in the sizes of a published model; 0.8b is "
                  "Qwen3.5-0.8B in bf16 (reader native, 4 GiB of memory while it loads)")
       ->check(CLI::IsMember({"0.8b"}))
@@ -344,15 +363,20 @@ int RunBench(int argc, char** argv) {
          "decoded token closes one")
       ->check(CLI::Range(256, 1 << 24))
       ->capture_default_str();
-  app.add_option("--batch", command.batch, "sessions that decode together")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  CLI::Option* batch = app.add_option("--batch", command.batch, "sessions that decode together")
+                           ->check(CLI::Range(1, 64))
+                           ->capture_default_str();
+  app.add_option("--gates", command.gates,
+                 "instead: what a token takes with so many gates open, as a multiple of native")
+      ->check(CLI::Range(1, model::kPagesMaxMax))
+      ->excludes(batch)
+      ->excludes(app.get_option("--reader"));
   app.add_option("--repeats", command.repeats, "runs of each figure; the best counts")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_flag("--json", command.json, "one JSON object instead of text");
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
-  if (command.choice.folder.empty() && command.shape.empty())
+  if (command.model.choice.folder.empty() && command.model.shape.empty())
     return RefuseUsage(app, "nothing to measure: give --model DIR or --shape 0.8b");
   if (const Status status = Run(command); !status)
     return Complain("bench", status.error(), command.json);

@@ -43,6 +43,7 @@ model::LocalModelOptions OptionsOf(const LocalModelChoice& choice, ProgressLine&
           .threads = ThreadsOf(choice),
           .batch_max = choice.batch_max,
           .host_bytes_max = choice.host_mib_max * kMiB,
+          .newest_open = choice.newest_open,
           .progress = [&progress](int done, int total) {
             progress.Show("loading", static_cast<uint64_t>(done), static_cast<uint64_t>(total), 0);
           }};

@@ -16,6 +16,7 @@ struct LocalModelChoice {
   std::string page_dtype = "f16";  // or f32
   int threads = 0;                 // 0: one per core
   int batch_max = 1;
+  int newest_open = 0;  // as in model::LocalModelOptions
   uint64_t host_mib_max = 4096;
 };
 

@@ -15,6 +15,12 @@ constexpr int kSliceTokensMax = 256;
 
 Result<std::unique_ptr<LocalModel>> LocalModel::Load(const ModelFolder& folder,
                                                      const LocalModelOptions& options) {
+  if (options.newest_open > 0) {
+    MNEME_TRY(folder.CheckFitsMachine(memory::Reader::kMhla, options.page_dtype));
+    return Make(folder.config(), folder.weights(),
+                RouterWeights::NewestOpen(folder.config(), options.newest_open),
+                memory::Reader::kMhla, options);
+  }
   auto reader = folder.ChooseReader(options.reader);
   MNEME_TRY(reader);
   MNEME_TRY(folder.CheckFitsMachine(*reader, options.page_dtype));
@@ -23,12 +29,15 @@ Result<std::unique_ptr<LocalModel>> LocalModel::Load(const ModelFolder& folder,
 
 Result<std::unique_ptr<LocalModel>> LocalModel::Random(const ModelConfig& config,
                                                        const LocalModelOptions& options) {
-  const RouterWeights router = RouterWeights::None(config);
+  const bool mixes = options.newest_open > 0;
+  const memory::Reader reader = mixes ? memory::Reader::kMhla : memory::Reader::kNative;
+  const RouterWeights router =
+      mixes ? RouterWeights::NewestOpen(config, options.newest_open) : RouterWeights::None(config);
   const RandomWeights random(config);
   const MemoryNeeds needs = MemoryNeeds::Of(config, random.weights(), router, options.page_dtype);
   if (const uint64_t available = AvailableMemoryBytes(); available > 0)
-    MNEME_TRY(CheckFits(needs, memory::Reader::kNative, available));
-  return Make(config, random.weights(), router, memory::Reader::kNative, options);
+    MNEME_TRY(CheckFits(needs, reader, available));
+  return Make(config, random.weights(), router, reader, options);
 }
 
 Result<std::unique_ptr<LocalModel>> LocalModel::Make(const ModelConfig& config,

@@ -29,6 +29,9 @@ struct LocalModelOptions {
   int threads = 1;
   int batch_max = 1;                            // rows that decode together
   uint64_t host_bytes_max = uint64_t{1} << 31;  // cap on pages and index entries, bytes
+  // Above 0, for measuring: reader mhla with the newest so many chunks open (RouterWeights::
+  // NewestOpen), whatever the folder has; `reader` is not asked.
+  int newest_open = 0;
   // Called with parts done and in all while the weights are packed; may be empty.
   std::function<void(int done, int total)> progress;
 };
@@ -41,8 +44,8 @@ class LocalModel {
   static Result<std::unique_ptr<LocalModel>> Load(const ModelFolder& folder,
                                                   const LocalModelOptions& options);
 
-  // A native model of `config`'s size with random weights, for measuring; options.reader is not
-  // asked. kResourceExhausted as above.
+  // A native model of `config`'s size with random weights, for measuring (mhla with newest_open);
+  // options.reader is not asked. kResourceExhausted as above.
   static Result<std::unique_ptr<LocalModel>> Random(const ModelConfig& config,
                                                     const LocalModelOptions& options);
 

@@ -205,6 +205,13 @@ RouterWeights RouterWeights::None(const ModelConfig& config) {
   return result;
 }
 
+RouterWeights RouterWeights::NewestOpen(const ModelConfig& config, int chunks) {
+  RouterWeights result = None(config);
+  result.newest_open_ = true;
+  for (LayerHistory& layer : result.layers_) layer.recent_chunks = layer.linear ? chunks : 0;
+  return result;
+}
+
 Result<RouterWeights> RouterWeights::Open(const std::filesystem::path& folder,
                                           const ModelConfig& config, const Weights& weights) {
   RouterWeights result = None(config);
@@ -254,13 +261,13 @@ uint64_t RouterWeights::parameters() const {
 
 std::vector<const MappedFile*> RouterWeights::FingerprintFiles(memory::Reader reader) const {
   if (reader == memory::Reader::kHla && router_) return {&router_->file()};
-  if (reader == memory::Reader::kMhla && has_mixing()) return {&mixing_->file()};
+  if (reader == memory::Reader::kMhla && mixing_) return {&mixing_->file()};
   return {};
 }
 
 Status RouterWeights::CheckUnchanged() const {
   if (router_) MNEME_TRY(router_->CheckUnchanged());
-  if (has_mixing()) MNEME_TRY(mixing_->CheckUnchanged());
+  if (mixing_) MNEME_TRY(mixing_->CheckUnchanged());
   return {};
 }
 

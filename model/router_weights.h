@@ -70,8 +70,12 @@ class RouterWeights {
   // Of a model without such files and without a router of its own.
   static RouterWeights None(const ModelConfig& config);
 
+  // Of a model with a mixing that reads the newest `chunks` closed chunks of every linear layer
+  // with gate 1 and no others: `mneme bench` measures with it what static gates cost.
+  static RouterWeights NewestOpen(const ModelConfig& config, int chunks);
+
   bool has_router() const { return router_.has_value() || !bias_.empty(); }
-  bool has_mixing() const { return mixing_.has_value(); }
+  bool has_mixing() const { return mixing_.has_value() || newest_open_; }
   bool Offers(memory::Reader reader) const;
   // hla where there is a router, else native.
   memory::Reader default_reader() const;
@@ -95,7 +99,8 @@ class RouterWeights {
 
   std::optional<WeightFile> router_;
   std::optional<WeightFile> mixing_;
-  std::vector<float> bias_;  // [G] of the checkpoint's own router; empty without one
+  bool newest_open_ = false;  // mixing without a file
+  std::vector<float> bias_;   // [G] of the checkpoint's own router; empty without one
   std::vector<LayerHistory> layers_;
   int window_tokens_ = 0;
   int pages_max_ = 0;

@@ -284,6 +284,7 @@ Status Step::ChooseHistory(const LinearLayer& layer) {
   Workspace& w = workspace_;
   const kernels::LinearShape& shape = model_.layout().linear;
   int32_t misses = 0;
+  const bool opened = gates_open_ > 0 && layer.routed_layer >= 0;
   MNEME_TRY(kernels_.route(
       {.step = &w.table,
        .shape = shape,
@@ -292,16 +293,24 @@ Status Step::ChooseHistory(const LinearLayer& layer) {
        .projected = w.projected.get(),
        .query_weight = layer.route_query.empty() ? nullptr : layer.route_query.data(),
        .bias = layer.route_bias.empty() ? nullptr : layer.route_bias.data(),
-       .theta = model_.theta(),
+       .theta = opened ? 0.0f : model_.theta(),
        .recent_chunks = layer.recent_chunks,
        .list = w.list,
        .misses = &misses},
       stream_));
-  const auto lists = static_cast<size_t>(w.table.rows) * static_cast<size_t>(shape.key_heads);
-  if (gates_closed_) std::fill_n(w.list_count.begin(), lists, 0);
+  if (opened) ShortenLists(gates_open_);
+  if (gates_closed_) ShortenLists(0);
   if (layer.routed_layer >= 0) CountGates(layer.routed_layer);
   HoldGroups(layer.paged_layer);
   return {};
+}
+
+// Newest entries first, so those that stay are the newest.
+void Step::ShortenLists(int entries_max) {
+  Workspace& w = workspace_;
+  const auto heads = static_cast<size_t>(model_.layout().linear.key_heads);
+  for (size_t list = 0; list < static_cast<size_t>(w.table.rows) * heads; ++list)
+    w.list_count[list] = std::min(w.list_count[list], entries_max);
 }
 
 void Step::CountGates(int routed_layer) {

@@ -106,6 +106,11 @@ class Step {
   // answer owes to memory.
   void CloseAllGates(bool closed) { gates_closed_ = closed; }
 
+  // While above 0, every key head of a routed layer scores all closed chunks and reads `chunks` of
+  // them, whatever theta says: the newest of those scored highest. `mneme bench` measures with it
+  // what open gates cost.
+  void OpenGates(int chunks) { gates_open_ = chunks; }
+
  private:
   void BeginTable(kernels::RowForm form, int32_t rows);
   Status RunLayers();
@@ -113,6 +118,7 @@ class Step {
   Status RunAttention(const AttentionLayer& layer);
   Status ChooseHistory(const LinearLayer& layer);
   void CountGates(int routed_layer);
+  void ShortenLists(int entries_max);
   void HoldGroups(int paged_layer);
   void ReadMissing(int paged_layer);
   void AddShares();
@@ -134,6 +140,7 @@ class Step {
   Workspace workspace_;
   StepCounters counters_;
   bool gates_closed_ = false;
+  int gates_open_ = 0;  // 0: as the router says
 
   // Of the step in progress; kept to save allocations.
   std::vector<memory::SessionMemory*> memories_;  // [sessions]

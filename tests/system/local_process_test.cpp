@@ -119,6 +119,26 @@ TEST(LocalProcessTest, AModelWithoutATokenizerRunsOnIdsAndSaysSo) {
       << wide.Errors();
 }
 
+// That so many gates were open is checked by the command itself, or it fails.
+TEST(LocalProcessTest, BenchTellsWhatOpenGatesCostBesideNative) {
+  Process bench({.arguments = {MNEME, "bench", "--model", kDemo, "--gates", "3", "--history",
+                               "1024", "--repeats", "1", "--json"}});
+  EXPECT_EQ(bench.Wait(60'000), 0) << bench.Errors();
+  const std::string output = bench.Output();
+  EXPECT_NE(output.find("\"history_tokens\":1024,\"gates\":3,"), std::string::npos) << output;
+  const auto number = [&output](const std::string& key) {
+    const size_t at = output.find("\"" + key + "\":");
+    return at == output.npos ? 0.0 : std::stod(output.substr(at + key.size() + 3));
+  };
+  const double native = number("native_tokens_per_second");
+  EXPECT_GT(native, 0);
+  for (const std::string reader : {"hla", "mhla"}) {
+    const double tokens = number(reader + "_tokens_per_second");
+    ASSERT_GT(tokens, 0) << output;
+    EXPECT_NEAR(number(reader + "_time_of_native"), native / tokens, 1e-6);
+  }
+}
+
 TEST(LocalProcessTest, AFolderThatIsNoneIsRefusedByName) {
   Process run({.arguments = {MNEME, "run", "--model", "/nowhere/model", "--prompt", "Hello."}});
   EXPECT_NE(run.Wait(), 0);

@@ -229,6 +229,20 @@ TEST_F(RefusalProcessTest, BenchRefusesAReaderThatIsNotThere) {
   Expect({{"bench", "--shape", "0.8b", "--reader", "hla"}, 1, "has no router"});
 }
 
+TEST_F(RefusalProcessTest, BenchOpensNoMoreGatesThanThereAreChunks) {
+  const auto expect = [&](std::vector<std::string> more, int exit_code, const std::string& says) {
+    std::vector<std::string> arguments = {"bench", "--model", kDemo, "--gates"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Expect({arguments, exit_code, says});
+  };
+  expect({"3", "--history", "512"}, 1,
+         "gates 3: 512 tokens of history are 2 closed chunks; --history 768 would do");
+  expect({"17", "--history", "8192"}, 1, "checkpoints/demo opens 16 at most");
+  expect({"0"}, 2, "--gates");
+  expect({"3", "--batch", "4"}, 2, "excludes");
+  expect({"3", "--reader", "hla"}, 2, "excludes");
+}
+
 TEST_F(RefusalProcessTest, BenchTakesAFolderOrAKnownShape) {
   Expect({{"bench"}, 2, "give --model DIR or --shape 0.8b"});
   Expect({{"bench", "--shape", "7b"}, 2, "--shape"});
