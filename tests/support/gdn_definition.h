@@ -82,11 +82,11 @@ struct Transition {
   Doubles Apply(const Doubles& state) const {
     Doubles out = b;
     for (int i = 0; i < key_dim; ++i) {
+      double* row = &out[static_cast<size_t>(i * value_dim)];
       for (int j = 0; j < key_dim; ++j) {
         const double each = a[static_cast<size_t>(i * key_dim + j)];
-        for (int d = 0; d < value_dim; ++d)
-          out[static_cast<size_t>(i * value_dim + d)] +=
-              each * state[static_cast<size_t>(j * value_dim + d)];
+        const double* from = &state[static_cast<size_t>(j * value_dim)];
+        for (int d = 0; d < value_dim; ++d) row[d] += each * from[d];
       }
     }
     return out;
@@ -94,14 +94,22 @@ struct Transition {
 
  private:
   void Advance(Doubles& x, int width, const float* k, const float* v, double beta, double g) const {
-    for (double& each : x) each *= std::exp(g);
+    const double decay = std::exp(g);
+    for (double& each : x) each *= decay;
+    Doubles write(static_cast<size_t>(width), 0.0);  // k X, then d
+    for (int i = 0; i < key_dim; ++i) {
+      const double* row = &x[static_cast<size_t>(i * width)];
+      for (int d = 0; d < width; ++d)
+        write[static_cast<size_t>(d)] += static_cast<double>(k[i]) * row[d];
+    }
     for (int d = 0; d < width; ++d) {
-      double read = 0.0;
-      for (int i = 0; i < key_dim; ++i)
-        read += static_cast<double>(k[i]) * x[static_cast<size_t>(i * width + d)];
-      const double write = beta * ((v == nullptr ? 0.0 : static_cast<double>(v[d])) - read);
-      for (int i = 0; i < key_dim; ++i)
-        x[static_cast<size_t>(i * width + d)] += static_cast<double>(k[i]) * write;
+      double& each = write[static_cast<size_t>(d)];
+      each = beta * ((v == nullptr ? 0.0 : static_cast<double>(v[d])) - each);
+    }
+    for (int i = 0; i < key_dim; ++i) {
+      double* row = &x[static_cast<size_t>(i * width)];
+      for (int d = 0; d < width; ++d)
+        row[d] += static_cast<double>(k[i]) * write[static_cast<size_t>(d)];
     }
   }
 };
@@ -109,17 +117,23 @@ struct Transition {
 // The gate of closed chunk `chunk` for the token at `position`, in key head `key_head`.
 using GateOf = std::function<float(int position, int key_head, int chunk)>;
 
-// Head h's closed chunks, each from [I | 0].
+// Token t as head `head` sees it.
+inline void Advance(const GdnTokens& tokens, int head, int t, Transition& chunk) {
+  const kernels::LinearShape& s = tokens.shape;
+  const size_t row = static_cast<size_t>(t * s.value_heads + head);
+  chunk.Token(
+      &tokens.k[static_cast<size_t>((t * s.key_heads + head / s.heads_per_group()) * s.key_dim)],
+      &tokens.v[row * static_cast<size_t>(s.value_dim)],
+      static_cast<double>(tokens.write_strength[row]), static_cast<double>(tokens.log_decay[row]));
+}
+
+// Head h's chunks, each from [I | 0]; the last may be open.
 inline std::vector<Transition> ChunksOf(const GdnTokens& tokens, int head) {
   const kernels::LinearShape& s = tokens.shape;
   std::vector<Transition> chunks;
   for (int t = 0; t < tokens.count; ++t) {
     if (t % s.chunk_tokens == 0) chunks.emplace_back(s.key_dim, s.value_dim);
-    chunks.back().Token(
-        &tokens.k[static_cast<size_t>((t * s.key_heads + head / s.heads_per_group()) * s.key_dim)],
-        &tokens.v[static_cast<size_t>((t * s.value_heads + head) * s.value_dim)],
-        static_cast<double>(tokens.write_strength[static_cast<size_t>(t * s.value_heads + head)]),
-        static_cast<double>(tokens.log_decay[static_cast<size_t>(t * s.value_heads + head)]));
+    Advance(tokens, head, t, chunks.back());
   }
   return chunks;
 }
@@ -128,9 +142,11 @@ inline std::vector<Transition> ChunksOf(const GdnTokens& tokens, int head) {
 inline Doubles HistoryOf(const std::vector<Transition>& chunks, const std::vector<double>& gates) {
   const size_t size = chunks[0].b.size();
   Doubles state(size, 0.0);
+  bool zero = true;
   for (size_t j = 0; j < gates.size(); ++j) {
     if (gates[j] == 0.0) continue;
-    const Doubles next = chunks[j].Apply(state);
+    const Doubles next = zero ? chunks[j].b : chunks[j].Apply(state);
+    zero = false;
     for (size_t i = 0; i < size; ++i) state[i] = (1.0 - gates[j]) * state[i] + gates[j] * next[i];
   }
   return state;
@@ -143,17 +159,14 @@ inline Doubles ReadsOf(const GdnTokens& tokens, const GateOf& gate) {
   Doubles y(static_cast<size_t>(tokens.count * s.value_width()));
   for (int h = 0; h < s.value_heads; ++h) {
     const int g = h / s.heads_per_group();
-    const std::vector<Transition> chunks = ChunksOf(tokens, h);
-    Transition open(K, V);
+    std::vector<Transition> chunks;  // the last is the open one
     std::vector<double> gates;
     Doubles history(static_cast<size_t>(K * V), 0.0);
     for (int t = 0; t < tokens.count; ++t) {
-      if (t % s.chunk_tokens == 0) open = Transition(K, V);
+      if (t % s.chunk_tokens == 0) chunks.emplace_back(K, V);
+      Transition& open = chunks.back();
+      Advance(tokens, h, t, open);
       const size_t row = static_cast<size_t>(t * s.value_heads + h);
-      open.Token(&tokens.k[static_cast<size_t>((t * s.key_heads + g) * K)],
-                 &tokens.v[row * static_cast<size_t>(V)],
-                 static_cast<double>(tokens.write_strength[row]),
-                 static_cast<double>(tokens.log_decay[row]));
       std::vector<double> wanted;
       for (int j = 0; j < t / s.chunk_tokens; ++j)
         wanted.push_back(static_cast<double>(gate(t, g, j)));

@@ -172,9 +172,9 @@ class RecurrenceState {
     const RecurrenceTokens& x = *tokens_;
     std::vector<double> y(static_cast<size_t>(x.value_dim), 0.0);
     for (int i = 0; i < x.key_dim; ++i) {
-      for (int d = 0; d < x.value_dim; ++d)
-        y[static_cast<size_t>(d)] +=
-            x.at(x.q, t, x.key_dim, i) * s_[static_cast<size_t>(i * x.value_dim + d)];
+      const double q = x.at(x.q, t, x.key_dim, i);
+      const double* row = &s_[static_cast<size_t>(i * x.value_dim)];
+      for (int d = 0; d < x.value_dim; ++d) y[static_cast<size_t>(d)] += q * row[d];
     }
     return y;
   }
@@ -187,17 +187,20 @@ class RecurrenceState {
            const OfChannel& write) {
     const RecurrenceTokens& x = *tokens_;
     const int K = x.key_dim, V = x.value_dim;
+    const auto v = x.v.begin() + t * V;
+    const std::vector<double> value(v, v + V);
     std::vector<double> erased(static_cast<size_t>(V), 0.0);
     for (int i = 0; column != nullptr && i < K; ++i) {
       const double factor = row(i);
-      for (int d = 0; d < V; ++d)
-        erased[static_cast<size_t>(d)] += factor * s_[static_cast<size_t>(i * V + d)];
+      const double* s = &s_[static_cast<size_t>(i * V)];
+      for (int d = 0; d < V; ++d) erased[static_cast<size_t>(d)] += factor * s[d];
     }
     for (int i = 0; i < K; ++i) {
       const double keep = diagonal(i), out = column == nullptr ? 0.0 : column(i), in = write(i);
+      double* s = &s_[static_cast<size_t>(i * V)];
       for (int d = 0; d < V; ++d) {
-        double& s = s_[static_cast<size_t>(i * V + d)];
-        s = keep * s - out * erased[static_cast<size_t>(d)] + in * x.at(x.v, t, V, d);
+        const size_t at = static_cast<size_t>(d);
+        s[d] = keep * s[d] - out * erased[at] + in * value[at];
       }
     }
   }
