@@ -167,10 +167,8 @@ std::vector<std::string_view> SentencesIn(std::string_view text) {
   std::vector<std::string_view> sentences;
   size_t begin = 0;
   const auto add = [&](size_t end) {
-    const std::string_view sentence = text.substr(begin, end - begin);
-    const size_t first = sentence.find_first_not_of(" \t\r\n");
-    if (first != sentence.npos)
-      sentences.push_back(sentence.substr(first, sentence.find_last_not_of(" \t\r\n") - first + 1));
+    const std::string_view sentence = Trimmed(text.substr(begin, end - begin));
+    if (!sentence.empty()) sentences.push_back(sentence);
     begin = end;
   };
   for (size_t at = 0; at < text.size(); ++at) {

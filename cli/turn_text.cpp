@@ -15,13 +15,6 @@ constexpr std::string_view kStart = "<|im_start|>";
 constexpr std::string_view kEnd = "<|im_end|>";
 constexpr std::string_view kNoThoughts = "<think>\n\n</think>";
 
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \n\r\t";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == text.npos) return text.substr(0, 0);
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
 // Adds what `whole` says, the text of part `index`, to `spoken`; `role` is whose turn it is before
 // and after.
 void Split(const std::string& whole, int index, std::string& role, std::vector<Spoken>& spoken) {
@@ -56,6 +49,13 @@ void AddCounter(std::vector<std::string>& lines, std::string_view name, uint64_t
 }
 
 }  // namespace
+
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \n\r\t";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == text.npos) return text.substr(0, 0);
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
 
 std::vector<Spoken> SpokenIn(const v1::TranscriptTurn& turn) {
   std::vector<Spoken> spoken;

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/mneme/v1/event.pb.h"
 
 namespace mneme::cli {
+
+// `text` without spaces, tabs and line breaks at its ends.
+std::string_view Trimmed(std::string_view text);
 
 // Who said what, without the chat template's marks.
 struct Spoken {

@@ -34,6 +34,13 @@ TEST(TurnTextTest, SaysWhereInTheTurnItStands) {
   }
 }
 
+TEST(TurnTextTest, TrimsBothEnds) {
+  EXPECT_EQ(Trimmed(" \t\r\n a b\n"), "a b");
+  EXPECT_EQ(Trimmed("a"), "a");
+  EXPECT_EQ(Trimmed(" \n\t\r"), "");
+  EXPECT_EQ(Trimmed(""), "");
+}
+
 TEST(TurnTextTest, LeavesTextWithoutMarksAsItIs) {
   v1::TranscriptTurn turn;
   AddPart(turn, false, "once upon a time");
