@@ -123,11 +123,11 @@ uint64_t EngineCase::CapOf(uint64_t groups, uint64_t chunks) const {
                                     memory::ClosedChunk::KvBytes(model_->layout()));
 }
 
-Asked EngineCase::Submit(v1::Request request, int64_t deadline_us) {
+Asked EngineCase::Submit(v1::Request request, int64_t deadline_us, size_t pause_bytes) {
   request.set_request_id(next_id_++);
   Asked asked;
   asked.stream = std::make_shared<engine::EventStream>(
-      engine::EventStreamOptions{.pause_bytes = 256 * 1024, .bytes_max = 4 << 20}, RealClock());
+      engine::EventStreamOptions{.pause_bytes = pause_bytes, .bytes_max = 4 << 20}, RealClock());
   asked.call = std::make_shared<engine::Call>(std::move(request), asked.stream, deadline_us);
   const Status submitted = engine_->Submit(asked.call);
   if (!submitted) asked.call->Fail(submitted.error());

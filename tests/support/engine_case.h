@@ -62,7 +62,14 @@ class EngineCase {
   // Bytes under a cap that holds so many page groups and the index of so many chunks.
   uint64_t CapOf(uint64_t groups, uint64_t chunks) const;
 
-  Asked Submit(v1::Request request, int64_t deadline_us = 0);
+  Asked Submit(v1::Request request, int64_t deadline_us = 0) {
+    return Submit(std::move(request), deadline_us, /*pause_bytes=*/256 * 1024);
+  }
+  // As Submit, where an answer draws its next token only when its last one was taken: it cannot end
+  // before the test has met it.
+  Asked SubmitHeld(v1::Request request) {
+    return Submit(std::move(request), /*deadline_us=*/0, /*pause_bytes=*/1);
+  }
   Answer Ask(v1::Request request) { return Submit(std::move(request)).Wait(); }
   Answer Open(const std::string& session);
   Answer Append(const std::string& session, const std::vector<uint32_t>& ids, bool wait = true);
@@ -76,6 +83,8 @@ class EngineCase {
   const std::string& folder() const { return folder_.path(); }
 
  private:
+  Asked Submit(v1::Request request, int64_t deadline_us, size_t pause_bytes);
+
   TempFolder folder_;
   std::unique_ptr<model::Tokenizer> tokenizer_;
   std::unique_ptr<model::LoadedModel> model_;
