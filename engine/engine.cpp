@@ -252,6 +252,7 @@ void Engine::Core::Run() {
     }
     bool did = admission_.Advance();
     writer_.Advance();
+    did = reader_.Advance() || did;
     did = scheduler_.Round() || did;
     RetryNodes();
     SendOrders();
@@ -314,7 +315,7 @@ void Engine::Core::Dispatch(std::shared_ptr<Call> call) {
     case v1::Request::kDelete:
       return writer_.Delete(std::move(call));
     case v1::Request::kStats:
-      return reader_.Stats(*call);
+      return reader_.Stats(std::move(call));
     case v1::Request::kExplain:
       return reader_.Explain(*call);
     case v1::Request::kTranscript:

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "memory/hash.h"
 #include "memory/memory_layout.h"
@@ -22,10 +23,11 @@ struct IdentityParts {
 // shown as it is.
 std::string IdentityText(const IdentityParts& parts, const memory::MemoryLayout& layout);
 
-// Which of two identities' fields differ: `reader=hla here, reader=native in the session`.
-std::string IdentityDifference(const std::string& here, const std::string& session);
+// The value of one field, `reader` say; empty where there is none of that name.
+std::string IdentityField(const std::string& identity, std::string_view name);
 
-// The session's reader, where that and what depends on it are all that differs; else empty.
-std::string ReaderThatDiffers(const std::string& here, const std::string& session);
+// Why a session of one identity is not served under another, and what to do, in words:
+// `it was made with another router (0123abcd in the session, 4567cdef here); serve it with ...`.
+std::string IdentityDifference(const std::string& here, const std::string& session);
 
 }  // namespace mneme::engine

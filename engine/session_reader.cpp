@@ -15,6 +15,7 @@ namespace {
 constexpr uint32_t kTurnsShown = 100;
 constexpr uint32_t kSessionsShown = 100;
 constexpr uint32_t kTokensExplained = 256;
+constexpr size_t kSessionsAtOnce = 64;  // looked at between two steps
 // An answer stays well below what a connection may buffer.
 constexpr size_t kAnswerBytesMax = 512 * 1024;
 
@@ -33,49 +34,44 @@ void CutToFit(v1::TranscriptTurn* turn) {
 }
 
 std::string ReaderOf(const memory::StoredSession& stored) {
-  constexpr std::string_view kField = "reader=";
-  const std::string& identity = stored.record.identity_text();
-  const size_t field = identity.find(kField);
-  if (field == std::string::npos) return "";
-  const size_t begin = field + kField.size();
-  return identity.substr(begin, identity.find(' ', begin) - begin);
+  return IdentityField(stored.record.identity_text(), "reader");
 }
 
 }  // namespace
 
-uint64_t SessionReader::ChunksOf(const memory::StoredSession& stored) const {
-  if (stored.head.newest_node().empty()) return 0;
-  const auto node =
-      parts_.log().GetNode(memory::NodeKey{memory::DigestFrom(stored.head.newest_node())});
-  if (!node || node->tokens() == 0) return 0;
-  return node->first_position() / node->tokens() + 1;
-}
-
 // Only the newest chunks can still be on their way to the disk, so a history of which none of them
 // is there has lost the others too.
-uint64_t SessionReader::ChunksKept(const memory::StoredSession& stored) const {
+SessionReader::ChunkCounts SessionReader::ChunksOf(const memory::StoredSession& stored) const {
   const auto chunk_tokens = static_cast<uint64_t>(parts_.layout.chunk_tokens());
+  ChunkCounts counts;
   std::string key = stored.head.newest_node();
-  for (uint64_t looks = parts_.options.unsaved_tokens_max / chunk_tokens + 2; looks > 0; --looks) {
-    if (key.empty()) return 0;
+  for (uint64_t looks = parts_.options.unsaved_tokens_max / chunk_tokens + 2;
+       looks > 0 && !key.empty(); --looks) {
     const memory::NodeKey node_key{memory::DigestFrom(key)};
     const auto node = parts_.log().GetNode(node_key);
-    if (!node || node->tokens() == 0) return 0;
+    if (!node || node->tokens() == 0) break;
+    const uint64_t chunks = node->first_position() / node->tokens() + 1;
+    counts.logged = std::max(counts.logged, chunks);
     const auto whole = parts_.inputs.pages->Has(node_key);
-    if (whole && *whole) return node->first_position() / node->tokens() + 1;
+    if (whole && *whole) {
+      counts.kept = chunks;
+      break;
+    }
     key = node->parent();
   }
-  return 0;
+  return counts;
 }
 
-uint64_t SessionReader::DiskBytesOf(const memory::StoredSession& stored) const {
+uint64_t SessionReader::DiskBytesOf(const memory::StoredSession& stored,
+                                    const ChunkCounts& chunks) const {
   if (stored.record.identity() != parts_.identity) return 0;  // laid out in another way
-  return memory::HistoryBytes(parts_.layout, ChunksKept(stored));
+  return memory::HistoryBytes(parts_.layout, chunks.kept);
 }
 
-v1::TierBytes SessionReader::BytesOf(const memory::StoredSession& stored, Session* session) const {
+v1::TierBytes SessionReader::BytesOf(const memory::StoredSession& stored, const ChunkCounts& chunks,
+                                     const Session* session) const {
   v1::TierBytes bytes;
-  bytes.set_disk_bytes(DiskBytesOf(stored));
+  bytes.set_disk_bytes(DiskBytesOf(stored, chunks));
   if (session == nullptr || session->memory == nullptr) return bytes;
   const memory::SessionMemory& memory = *session->memory;
   uint64_t groups = 0;
@@ -91,15 +87,40 @@ v1::TierBytes SessionReader::BytesOf(const memory::StoredSession& stored, Sessio
   return bytes;
 }
 
-void SessionReader::ServerStats(v1::StatsReply* reply) const {
-  v1::TierBytes& bytes = *reply->mutable_bytes();
-  for (const memory::StoredSession& stored : parts_.log().ListSessions("")) {
-    reply->set_sessions(reply->sessions() + 1);
-    reply->set_turns(reply->turns() + stored.head.turn());
-    reply->set_tokens(reply->tokens() + stored.head.position());
-    reply->set_chunks(reply->chunks() + ChunksOf(stored));
-    bytes.set_disk_bytes(bytes.disk_bytes() + DiskBytesOf(stored));
+bool SessionReader::Advance() {
+  if (look_.calls.empty()) {
+    if (asking_.empty()) return false;
+    look_ = {.calls = std::exchange(asking_, {}),
+             .sessions = parts_.log().ListSessions(""),
+             .next = 0,
+             .reply = {}};
   }
+  v1::StatsReply& reply = look_.reply;
+  v1::TierBytes& bytes = *reply.mutable_bytes();
+  const size_t end = std::min(look_.next + kSessionsAtOnce, look_.sessions.size());
+  for (; look_.next < end; ++look_.next) {
+    const memory::StoredSession& stored = look_.sessions[look_.next];
+    const ChunkCounts chunks = ChunksOf(stored);
+    reply.set_sessions(reply.sessions() + 1);
+    reply.set_turns(reply.turns() + stored.head.turn());
+    reply.set_tokens(reply.tokens() + stored.head.position());
+    reply.set_chunks(reply.chunks() + chunks.logged);
+    bytes.set_disk_bytes(bytes.disk_bytes() + DiskBytesOf(stored, chunks));
+  }
+  if (look_.next < look_.sessions.size()) return true;
+  AddServer(&reply);
+  for (const auto& call : look_.calls) {
+    v1::Event event;
+    *event.mutable_stats() = reply;
+    call->Finish(std::move(event));
+  }
+  look_ = {};
+  return true;
+}
+
+// What is not kept by session.
+void SessionReader::AddServer(v1::StatsReply* reply) const {
+  v1::TierBytes& bytes = *reply->mutable_bytes();
   for (const auto& [id, session] : parts_.sessions.all()) {
     if (session->memory == nullptr) continue;
     bytes.set_open_bytes(bytes.open_bytes() + session->memory->open_bytes());
@@ -136,10 +157,11 @@ Result<v1::StatsReply> SessionReader::SessionStats(const std::string& name) cons
   MNEME_TRY(stored);
   v1::StatsReply reply;
   reply.set_session(name);
-  *reply.mutable_bytes() = BytesOf(*stored, *session);
+  const ChunkCounts chunks = ChunksOf(*stored);
+  *reply.mutable_bytes() = BytesOf(*stored, chunks, *session);
   reply.set_turns(stored->head.turn());
   reply.set_tokens(stored->head.position());
-  reply.set_chunks((*session)->memory == nullptr ? ChunksOf(*stored)
+  reply.set_chunks((*session)->memory == nullptr ? chunks.logged
                                                  : (*session)->memory->chunk_count());
   const SessionCounters& counters = (*session)->counters;
   reply.set_tokens_computed(counters.tokens_computed);
@@ -156,17 +178,14 @@ Result<v1::StatsReply> SessionReader::SessionStats(const std::string& name) cons
   return reply;
 }
 
-void SessionReader::Stats(Call& call) {
-  const std::string& name = call.request().stats().session();
+void SessionReader::Stats(std::shared_ptr<Call> call) {
+  const std::string& name = call->request().stats().session();
+  if (name.empty()) return asking_.push_back(std::move(call));
+  auto reply = SessionStats(name);
+  if (!reply) return call->Fail(reply.error());
   v1::Event event;
-  if (name.empty()) {
-    ServerStats(event.mutable_stats());
-  } else {
-    auto reply = SessionStats(name);
-    if (!reply) return call.Fail(reply.error());
-    *event.mutable_stats() = std::move(*reply);
-  }
-  call.Finish(std::move(event));
+  *event.mutable_stats() = std::move(*reply);
+  call->Finish(std::move(event));
 }
 
 void SessionReader::List(Call& call) {
@@ -192,7 +211,8 @@ void SessionReader::List(Call& call) {
     summary.set_created_us(static_cast<int64_t>(one.record.created_wall_us()));
     summary.set_last_used_us(static_cast<int64_t>(one.head.last_used_wall_us()));
     summary.set_other_identity(one.record.identity() != parts_.identity);
-    *summary.mutable_bytes() = BytesOf(one, parts_.sessions.Get(SessionId{one.record.id()}));
+    *summary.mutable_bytes() =
+        BytesOf(one, ChunksOf(one), parts_.sessions.Get(SessionId{one.record.id()}));
   }
   call.Finish(std::move(event));
 }

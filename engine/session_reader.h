@@ -1,10 +1,12 @@
 // SessionReader answers the requests that change nothing: Stats, List, Transcript, Explain. They
-// are answered between two steps, whatever the session is doing.
+// are answered between two steps, whatever the session is doing. Stats of the whole server looks at
+// every session, a few between two steps, so that it holds up no tokens.
 //
 // Threads:  engine thread only.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "engine/parts.h"
 #include "engine/scheduler.h"
@@ -16,24 +18,40 @@ class SessionReader {
   SessionReader(Parts& parts, const Scheduler& scheduler, const Admission& admission)
       : parts_(parts), scheduler_(scheduler), admission_(admission) {}
 
-  void Stats(Call& call);
+  void Stats(std::shared_ptr<Call> call);
   void List(Call& call);
   void Transcript(Call& call);
   void Explain(Call& call);
 
+  // Looks at some of the sessions that Stats was asked about; true where there were any.
+  bool Advance();
+
  private:
-  v1::TierBytes BytesOf(const memory::StoredSession& stored, Session* session) const;
-  uint64_t ChunksOf(const memory::StoredSession& stored) const;
-  // Chunks up to the newest that the page store has whole.
-  uint64_t ChunksKept(const memory::StoredSession& stored) const;
-  uint64_t DiskBytesOf(const memory::StoredSession& stored) const;
-  void ServerStats(v1::StatsReply* reply) const;
+  struct ChunkCounts {
+    uint64_t logged = 0;
+    uint64_t kept = 0;  // up to the newest that the page store has whole
+  };
+  // Sessions as they were when the look began, and what those before `next` add up to.
+  struct ServerLook {
+    std::vector<std::shared_ptr<Call>> calls;
+    std::vector<memory::StoredSession> sessions;
+    size_t next = 0;
+    v1::StatsReply reply;
+  };
+
+  ChunkCounts ChunksOf(const memory::StoredSession& stored) const;
+  uint64_t DiskBytesOf(const memory::StoredSession& stored, const ChunkCounts& chunks) const;
+  v1::TierBytes BytesOf(const memory::StoredSession& stored, const ChunkCounts& chunks,
+                        const Session* session) const;
+  void AddServer(v1::StatsReply* reply) const;
   Result<v1::StatsReply> SessionStats(const std::string& name) const;
   Result<v1::Explanation> ExplanationOf(const v1::ExplainRequest& request);
 
   Parts& parts_;
   const Scheduler& scheduler_;
   const Admission& admission_;
+  std::vector<std::shared_ptr<Call>> asking_;  // for the next look
+  ServerLook look_;                            // no calls: there is none
 };
 
 }  // namespace mneme::engine

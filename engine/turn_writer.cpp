@@ -70,14 +70,8 @@ Result<Session*> TurnWriter::Find(const std::string& name) {
   const auto stored = parts_.log().GetSession((*session)->id);
   MNEME_TRY(stored);
   if (stored->record.identity() != parts_.identity) {
-    const std::string reader = ReaderThatDiffers(parts_.identity, stored->record.identity());
-    if (!reader.empty()) {
-      return Fail(Reason::kIdentityMismatch,
-                  "session {}: it was made with another reader; serve it with --reader {}", name,
-                  reader);
-    }
-    return Fail(Reason::kIdentityMismatch, "session {}: its memory belongs to another model: {}",
-                name, IdentityDifference(parts_.identity, stored->record.identity()));
+    return Fail(Reason::kIdentityMismatch, "session {}: {}", name,
+                IdentityDifference(parts_.identity, stored->record.identity()));
   }
   return *session;
 }

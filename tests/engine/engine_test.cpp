@@ -279,11 +279,30 @@ TEST_F(EngineTest, ExplainsWhatEachTokenRead) {
 TEST_F(EngineTest, AnotherIdentityIsRefusedWithBothShown) {
   engine_.Append("a", RandomIds(10, 18));
   engine_.Stop(StopMode::kFinish);
-  engine_.options.identity.weights_hash[0] = std::byte{1};
+  engine_.options.identity.router_hash[0] = std::byte{1};
   engine_.Start();
   const Answer answer = engine_.Open("a");
   EXPECT_EQ(answer.reason(), "identity_mismatch");
-  EXPECT_NE(answer.last().failed().error().message().find("weights="), std::string::npos);
+  EXPECT_EQ(answer.last().failed().error().message(),
+            "session a: it was made with another model: other router (none in the session, "
+            "01000000 here); serve it with the model folder that it was made with, or open another "
+            "session");
+}
+
+TEST_F(EngineTest, StatsCountEverySessionOfMoreThanOneLookTakes) {
+  engine_.Append("a", RandomIds(600, 30));
+  ASSERT_TRUE(support::WaitForChunks(engine_, "a", 2));
+  for (int session = 0; session < 200; ++session)
+    engine_.Append(engine_.Open(std::to_string(session)).last().opened().session(), {11, 12, 13});
+  Asked running = engine_.SubmitHeld(GenerateOf("a", RandomIds(30, 31), 300));
+  ASSERT_TRUE(running.WaitForTokens(1));
+  const v1::StatsReply stats = engine_.Stats();
+  EXPECT_EQ(stats.sessions(), 201u);
+  EXPECT_EQ(stats.turns(), 201u);
+  EXPECT_EQ(stats.tokens(), 600u + 200 * 3);
+  EXPECT_EQ(stats.chunks(), 2u);
+  EXPECT_EQ(stats.bytes().disk_bytes(), memory::HistoryBytes(engine_.model().layout(), 2));
+  EXPECT_FALSE(running.call->finished());
 }
 
 int mlp_faults = 0;  // calls that are still to fail

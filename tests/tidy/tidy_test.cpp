@@ -191,7 +191,6 @@ const std::map<std::string, std::string>& TestedElsewhere() {
       {"engine/admission.h", "tests/engine/engine_test.cpp"},
       {"engine/answers.h", "tests/engine/engine_test.cpp"},
       {"engine/chunk_keeper.h", "tests/engine/resume_test.cpp"},
-      {"engine/identity.h", "tests/engine/resume_test.cpp"},
       {"engine/parts.h", ""},
       {"engine/scheduler.h", "tests/engine/schedule_test.cpp"},
       {"engine/service.h", ""},
