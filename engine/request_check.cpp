@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 
+#include "base/utf8.h"
 #include "engine/repetition_window.h"
 
 namespace mneme::engine {
@@ -12,6 +14,24 @@ namespace {
 template <typename... Args>
 tl::unexpected<Error> Invalid(fmt::format_string<Args...> format, Args&&... args) {
   return Fail(ErrorCode::kInvalidArgument, format, std::forward<Args>(args)...);
+}
+
+// A name that is none, for a message: what is not visible ASCII, by its code point or byte.
+std::string Escaped(std::string_view name) {
+  std::string text;
+  while (!name.empty()) {
+    const Utf8Step step = FirstCharacter(name);
+    const auto byte = static_cast<unsigned char>(name[0]);
+    if (byte >= ' ' && byte <= '~') {
+      text += name[0];
+    } else if (step.kind == Utf8Kind::kCharacter) {
+      text += fmt::format("\\u{{{:x}}}", static_cast<uint32_t>(CharacterOf(name)));
+    } else {
+      text += fmt::format("\\x{:02x}", byte);
+    }
+    name.remove_prefix(step.kind == Utf8Kind::kCharacter ? step.bytes : 1);
+  }
+  return text;
 }
 
 Status CheckMessages(const v1::Messages& input) {
@@ -116,16 +136,16 @@ Status CheckCount(const char* name, uint32_t value, uint32_t max) {
 }  // namespace
 
 Status CheckSessionName(const std::string& name) {
-  if (name.empty()) return Invalid("session has no name; it has 1 to 128 visible characters");
+  constexpr std::string_view kRule =
+      "a name has 1 to 128 letters, digits and signs of ASCII, no spaces and no '/'";
+  if (name.empty()) return Invalid("the session has no name; {}", kRule);
   if (name.size() > kSessionNameBytesMax)
-    return Invalid("session has a name of {} bytes; the most is {}", name.size(),
-                   kSessionNameBytesMax);
+    return Invalid("a session name of {} bytes; {}", name.size(), kRule);
   const auto bad = std::find_if(name.begin(), name.end(),
                                 [](char c) { return c <= ' ' || c > '~' || c == '/'; });
-  if (bad != name.end())
-    return Invalid("session has a name with byte 0x{:02x} at {}; it is visible ASCII without '/'",
-                   static_cast<unsigned>(static_cast<unsigned char>(*bad)), bad - name.begin());
-  return {};
+  if (bad == name.end()) return {};
+  return Invalid("session name \"{}\": its character {} is not allowed; {}", Escaped(name),
+                 bad - name.begin() + 1, kRule);
 }
 
 Status CheckRequest(const v1::Request& request, uint32_t generated_tokens_max) {

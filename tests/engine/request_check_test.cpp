@@ -37,6 +37,25 @@ TEST(RequestCheckTest, TakesVisibleNamesUpTo128Bytes) {
   }
 }
 
+TEST(RequestCheckTest, SaysWhichNamesThereAreAndShowsTheOneThatIsNone) {
+  const std::string rule =
+      "; a name has 1 to 128 letters, digits and signs of ASCII, no spaces and no '/'";
+  const auto complaint = [](const std::string& name) {
+    v1::Request request;
+    request.mutable_open()->set_session(name);
+    return Complaint(request);
+  };
+  EXPECT_EQ(complaint(""), "the session has no name" + rule);
+  EXPECT_EQ(complaint(std::string(129, 'n')), "a session name of 129 bytes" + rule);
+  EXPECT_EQ(complaint("my trip"),
+            "session name \"my trip\": its character 3 is not allowed" + rule);
+  EXPECT_EQ(complaint("caf\xc3\xa9/\xf0\x9f\x98\x80"),
+            "session name \"caf\\u{e9}/\\u{1f600}\": its character 4 is not allowed" + rule);
+  EXPECT_EQ(complaint("\x1b[31m"),
+            "session name \"\\u{1b}[31m\": its character 1 is not allowed" + rule);
+  EXPECT_EQ(complaint("a\xff"), "session name \"a\\xff\": its character 2 is not allowed" + rule);
+}
+
 TEST(RequestCheckTest, RefusesARequestThatAsksForNothing) {
   EXPECT_EQ(Complaint(v1::Request()), "the request asks for nothing this server knows");
 }
