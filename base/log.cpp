@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -26,6 +27,8 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+std::atomic<uint64_t> lines_lost{0};
+
 // Standard error, whatever became of its reader.
 class ErrorSink : public spdlog::sinks::base_sink<std::mutex> {
  protected:
@@ -34,7 +37,7 @@ class ErrorSink : public spdlog::sinks::base_sink<std::mutex> {
       const std::string text = fmt::format("log_lines_lost lines={}", stream_.lost());
       if (Put({line.time, {}, line.logger_name, spdlog::level::warn, text})) stream_.SaidLost();
     }
-    Put(line);
+    if (!Put(line)) lines_lost.fetch_add(1, std::memory_order_relaxed);  // it orders nothing
   }
   void flush_() override {}
 
@@ -51,7 +54,7 @@ class ErrorSink : public spdlog::sinks::base_sink<std::mutex> {
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
     auto made = std::make_shared<spdlog::logger>("mneme", std::make_shared<ErrorSink>());
-    made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+    made->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc);
     made->set_level(spdlog::level::info);
     return made;
   }();
@@ -67,5 +70,7 @@ bool LogEnabled(LogLevel level) { return Logger().should_log(ToSpdlog(level)); }
 void LogEvent(LogLevel level, std::string_view event, const std::string& fields) {
   Logger().log(ToSpdlog(level), "{} {}", event, fields);
 }
+
+uint64_t LogLinesLost() { return lines_lost.load(std::memory_order_relaxed); }
 
 }  // namespace mneme

@@ -1,4 +1,5 @@
-// The log: one line per event on standard error, `time level event key=value ...`.
+// The log: one line per event on standard error, `time level event key=value ...`, where the time
+// is UTC: 2026-11-29T16:20:05.123Z.
 //
 //   MNEME_LOG(kInfo, "resumed", "session={} restored={} replayed={}", id, restored, replayed);
 //
@@ -19,6 +20,9 @@ enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
 void SetLogLevel(LogLevel level);
 bool LogEnabled(LogLevel level);
 void LogEvent(LogLevel level, std::string_view event, const std::string& fields);
+
+// Lines since the start that did not go through: standard error is closed, full or not read.
+uint64_t LogLinesLost();
 
 }  // namespace mneme
 

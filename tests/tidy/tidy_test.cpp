@@ -181,7 +181,6 @@ const std::map<std::string, std::string>& TestedElsewhere() {
       {"base/bytes.h", ""},
       {"base/clock.h", ""},
       {"base/ids.h", ""},
-      {"base/log.h", ""},
       {"cli/command.h", "tests/system/chat_process_test.cpp"},
       {"cli/connect.h", "tests/system/session_process_test.cpp"},
       {"cli/local_model.h", "tests/system/local_process_test.cpp"},
