@@ -52,6 +52,24 @@ tl::unexpected<Error> Refused(const std::string& path, std::string_view done, in
   return Fail(ErrorCode::kUnavailable, "store folder {}", FileErrorText(path, done, number));
 }
 
+// Opening a pipe waits for its other end, which may never come, so nobody is to open one.
+Status CheckFiles(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const fs::file_status status = entry.status(error);
+    if (!fs::is_fifo(status) && !fs::is_socket(status) && !fs::is_character_file(status) &&
+        !fs::is_block_file(status))
+      continue;
+    return Fail(ErrorCode::kUnavailable,
+                "store folder {}: it is a pipe, socket or device, where only files of the store "
+                "should be; move it away, and where a file of that name is missing, restore the "
+                "whole store folder from a copy",
+                entry.path().string());
+  }
+  return {};
+}
+
 // Whom the folder belongs to, as far as its epoch file tells.
 std::string HolderOf(const FileDescriptor& folder) {
   struct stat status = {};  // a file that is being made just now is left alone
@@ -113,6 +131,7 @@ Result<StoreFolder> StoreFolder::Open(const std::string& path, const SpaceMarks&
                 "store folder {} is in use by {}; stop it or choose another folder", path,
                 HolderOf(folder));
   }
+  for (const char* part : {"", "/log", "/pages"}) MNEME_TRY(CheckFiles(path + part));
   auto epochs = SlotFile::Open(folder, "epoch", kEpochKind);
   MNEME_TRY(epochs);
   StoreFolder opened(path, std::move(folder), std::move(*epochs), marks, clock);

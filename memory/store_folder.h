@@ -14,7 +14,7 @@
 // Threads:  Open and RaiseEpoch one at a time; the rest any
 // Errors:   kConflict     another process has the folder
 //           kCorruption   the epoch file is damaged, or is another store's than the log
-//           kUnavailable  the file system refused
+//           kUnavailable  the file system refused, or a pipe, socket or device lies in it
 #pragma once
 
 #include <array>

@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 #include <sys/fsuid.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "base/file_error.h"
 #include "tests/support/fake_clock.h"
@@ -54,6 +57,34 @@ TEST(StoreFolderTest, RefusesASecondProcessByAnyPathAndChangesNothing) {
   EXPECT_EQ(Snapshot(path), before);
   stores->Close();
   EXPECT_EQ(TryInAnotherProcess(path), 0);
+}
+
+// Before anybody opens one and waits for its other end.
+TEST(StoreFolderTest, RefusesAPipeInPlaceOfAnyFile) {
+  const support::TempFolder temp;
+  const std::string path = temp / "store";
+  {
+    auto stores = support::Open(path);
+    ASSERT_TRUE(stores);
+  }
+  std::vector<std::string> files = {path + "/fingerprints", path + "/log/direct_probe"};
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path))
+    if (entry.is_regular_file()) files.push_back(entry.path().string());
+  ASSERT_GT(files.size(), 10u);
+  const std::string aside = temp / "aside";
+  for (const std::string& file : files) {
+    const bool there = std::filesystem::exists(file);
+    if (there) std::filesystem::rename(file, aside);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0) << file;
+    const auto refused = support::Open(path);
+    ASSERT_FALSE(refused) << file;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kUnavailable);
+    EXPECT_NE(refused.error().message().find(file + ": it is a pipe"), std::string::npos)
+        << refused.error().message();
+    std::filesystem::remove(file);
+    if (there) std::filesystem::rename(aside, file);
+  }
+  EXPECT_TRUE(support::Open(path));
 }
 
 TEST(StoreFolderTest, NamesTheProcessThatHasIt) {
