@@ -70,6 +70,7 @@ Status ServedModel::OpenModel(const v1::ServerConfig& config) {
   MNEME_TRY(engine::Engine::Check(
       options_, *tokenizer_,
       model::LayoutOf(folder->config(), folder->router(), reader_, page_dtype_)));
+  MNEME_TRY(folder->CheckFinite());
   model_folder_ = std::move(*folder);
   return {};
 }

@@ -24,6 +24,7 @@ Result<std::unique_ptr<LocalModel>> LocalModel::Load(const ModelFolder& folder,
   auto reader = folder.ChooseReader(options.reader);
   MNEME_TRY(reader);
   MNEME_TRY(folder.CheckFitsMachine(*reader, options.page_dtype));
+  MNEME_TRY(folder.CheckFinite());
   return Make(folder.config(), folder.weights(), folder.router(), *reader, options);
 }
 

@@ -106,6 +106,12 @@ Result<Tokenizer> MhlaFolder::OpenTokenizer() const {
   return Tokenizer::Load((path_ / kTokenizerName).string());
 }
 
+Status MhlaFolder::CheckFinite() const {
+  if (Status finite = files_.CheckFinite(); !finite)
+    return Fail(std::move(finite.error()).Within("model folder " + path_.string()));
+  return {};
+}
+
 Status MhlaFolder::CheckFitsMachine() const {
   const uint64_t available = AvailableMemoryBytes();
   const MhlaNeeds needs = Needs();

@@ -87,6 +87,9 @@ class MhlaFolder {
   // Refuses a folder whose model does not fit into the machine's free memory.
   Status CheckFitsMachine() const;
 
+  // As ModelFolder::CheckFinite.
+  Status CheckFinite() const;
+
  private:
   static Result<MhlaFolder> OpenFiles(const std::filesystem::path& path);
   MhlaFolder(std::filesystem::path path, MhlaConfig config, WeightFolder files)

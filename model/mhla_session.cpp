@@ -60,6 +60,7 @@ Result<MhlaModel::Layer> MhlaModel::MakeLayer(const MhlaLayerWeights& weights, i
 Result<std::unique_ptr<MhlaModel>> MhlaModel::Load(const MhlaFolder& folder,
                                                    const MhlaOptions& options) {
   MNEME_TRY(folder.CheckFitsMachine());
+  MNEME_TRY(folder.CheckFinite());
   const MhlaWeights& weights = folder.weights();
   std::unique_ptr<MhlaModel> model(new MhlaModel(folder.config(), options));
   auto stream = model->kernels_.make_stream(options.threads);

@@ -60,6 +60,13 @@ Status ModelFolder::CheckFitsMachine(Reader reader, kernels::Dtype page_dtype) c
   return {};
 }
 
+Status ModelFolder::CheckFinite() const {
+  Status finite = files_.CheckFinite();
+  if (finite) finite = router_.CheckFinite();
+  if (!finite) return Fail(std::move(finite.error()).Within("model folder " + path_.string()));
+  return {};
+}
+
 Result<Tokenizer> ModelFolder::OpenTokenizer() const {
   return Tokenizer::Load((path_ / "tokenizer.json").string());
 }

@@ -43,6 +43,10 @@ class ModelFolder {
   // Refuses a folder whose model does not fit into the machine's free memory.
   Status CheckFitsMachine(memory::Reader reader, kernels::Dtype page_dtype) const;
 
+  // kCorruption where a number of the weights, the router or the mixing matrices is not finite,
+  // which would else show in an answer first. Reads them all.
+  Status CheckFinite() const;
+
   // kNotFound when the folder has no tokenizer.json: the model then speaks in ids only.
   Result<Tokenizer> OpenTokenizer() const;
 

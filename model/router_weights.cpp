@@ -265,6 +265,12 @@ std::vector<const MappedFile*> RouterWeights::FingerprintFiles(memory::Reader re
   return {};
 }
 
+Status RouterWeights::CheckFinite() const {
+  if (router_) MNEME_TRY(router_->CheckFinite());
+  if (has_mixing()) MNEME_TRY(mixing_->CheckFinite());
+  return {};
+}
+
 Status RouterWeights::CheckUnchanged() const {
   if (router_) MNEME_TRY(router_->CheckUnchanged());
   if (mixing_) MNEME_TRY(mixing_->CheckUnchanged());

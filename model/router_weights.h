@@ -92,6 +92,7 @@ class RouterWeights {
 
   // The files that this reader's weights are fingerprinted over; none for native.
   std::vector<const MappedFile*> FingerprintFiles(memory::Reader reader) const;
+  Status CheckFinite() const;
   Status CheckUnchanged() const;
 
  private:

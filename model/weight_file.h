@@ -90,6 +90,9 @@ class WeightFile {
   ByteSpan bytes() const { return file_.bytes(); }
   const MappedFile& file() const { return file_; }
 
+  // Reads every number. kCorruption where one is infinite or none, naming its tensor and place.
+  Status CheckFinite() const;
+
   // As MappedFile::CheckUnchanged.
   Status CheckUnchanged() const { return file_.CheckUnchanged(); }
 

@@ -123,6 +123,11 @@ uint64_t WeightFolder::bytes() const {
   return bytes;
 }
 
+Status WeightFolder::CheckFinite() const {
+  for (const WeightFile& file : files_) MNEME_TRY(file.CheckFinite());
+  return {};
+}
+
 Status WeightFolder::CheckUnchanged() const {
   for (const WeightFile& file : files_) MNEME_TRY(file.CheckUnchanged());
   return {};

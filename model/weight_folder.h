@@ -39,6 +39,9 @@ class WeightFolder {
   std::vector<const MappedFile*> FingerprintFiles() const;
   uint64_t bytes() const;
 
+  // As WeightFile::CheckFinite, of every file.
+  Status CheckFinite() const;
+
   // kCorruption where a file is not what it was when it was opened.
   Status CheckUnchanged() const;
 

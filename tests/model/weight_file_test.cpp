@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "tests/model/checkpoint_files.h"
 
@@ -65,6 +67,55 @@ TEST(WeightFileTest, FindsTensorsByNameWithShapeTypeAndBytes) {
   EXPECT_EQ(file->metadata().at("note"), "a\u00e9");
   EXPECT_EQ(file->bytes().size(), 8 + header.size() + 12);
   EXPECT_TRUE(file->CheckUnchanged());
+}
+
+// The numbers of 5,000 of each type are ones but for one; 5,000 is more than is looked at at once.
+TEST(WeightFileTest, FindsTheNumberThatIsNotFinite) {
+  struct Case {
+    const char* dtype;
+    std::string one;
+    std::vector<std::string> bad;
+    std::vector<std::string> good;
+  };
+  const std::vector<Case> cases = {
+      {"F32",
+       std::string("\0\0\x80\x3f", 4),
+       {std::string("\0\0\x80\x7f", 4), std::string("\0\0\xc0\xff", 4)},
+       {std::string("\xff\xff\x7f\x7f", 4), std::string("\1\0\0\x80", 4)}},
+      {"BF16",
+       std::string("\x80\x3f", 2),
+       {std::string("\x80\xff", 2), std::string("\xc0\x7f", 2)},
+       {std::string("\x7f\x7f", 2), std::string("\x00\x7c", 2)}},
+      {"F16",
+       std::string("\x00\x3c", 2),
+       {std::string("\x00\x7c", 2), std::string("\x01\xfc", 2)},
+       {std::string("\xff\x7b", 2), std::string("\x01\x00", 2)}},
+  };
+  const ScratchFolder folder;
+  for (const Case& one : cases) {
+    const size_t size = one.one.size();
+    const auto check = [&](size_t at, const std::string& number) {
+      std::string bytes(3, 'x');  // so that the numbers are not aligned
+      for (int i = 0; i < 5000; ++i) bytes += one.one;
+      bytes.replace(3 + at * size, size, number);
+      const std::string header =
+          "{" + Entry("a", "[3]", "[0,3]", "U8") + "," +
+          Entry("b", "[50,100]", fmt::format("[3,{}]", bytes.size()), one.dtype) + "}";
+      return WeightFile::Open(folder.Write(kName, FileOf(header, bytes)))->CheckFinite();
+    };
+    for (const size_t at : {0, 4095, 4096, 4999}) {
+      for (const std::string& good : one.good) EXPECT_TRUE(check(at, good)) << one.dtype;
+      for (const std::string& bad : one.bad) {
+        const Status status = check(at, bad);
+        ASSERT_FALSE(status) << one.dtype << " at " << at;
+        EXPECT_EQ(status.error().code(), ErrorCode::kCorruption);
+        EXPECT_EQ(status.error().message(),
+                  fmt::format("w.safetensors: tensor b: expected finite numbers, found one that is "
+                              "not at {} of 5000",
+                              at));
+      }
+    }
+  }
 }
 
 TEST(WeightFileTest, KnowsTypesItDoesNotUseAndTellsThemApart) {

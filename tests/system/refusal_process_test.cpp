@@ -90,6 +90,14 @@ TEST_F(RefusalProcessTest, ServeRefusesAModelThatCannotBeServed) {
   std::filesystem::resize_file(damaged + "/model-00002-of-00002.safetensors", 5000);
   ExpectServe({"--model", damaged}, 1, "model-00002-of-00002.safetensors");
   std::filesystem::copy(kDemo, damaged, kReplace);
+  std::fstream(damaged + "/model-00002-of-00002.safetensors",
+               std::ios::in | std::ios::out | std::ios::binary | std::ios::ate)
+      .seekp(-2, std::ios::end)
+      .write("\xc0\x7f", 2);  // of bf16: not a number
+  ExpectServe({"--model", damaged}, 1,
+              "model folder " + damaged + ": model-00002-of-00002.safetensors: tensor ");
+  ExpectServe({"--model", damaged}, 1, "expected finite numbers, found one that is not at ");
+  std::filesystem::copy(kDemo, damaged, kReplace);
   std::filesystem::remove(damaged + "/tokenizer.json");
   ExpectServe({"--model", damaged}, 3, "tokenizer.json");
 }
