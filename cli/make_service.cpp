@@ -55,7 +55,7 @@ class ServedModel : public engine::Service {
   std::unique_ptr<engine::Engine> engine_;
 };
 
-// Reads headers and the tokenizer; what cannot be served is refused here.
+// Reads headers, numbers and the tokenizer; what cannot be served is refused here.
 Status ServedModel::OpenModel(const v1::ServerConfig& config) {
   page_dtype_ = config.memory().page_dtype() == "f32" ? kernels::Dtype::kF32 : kernels::Dtype::kF16;
   auto folder = model::ModelFolder::Open(config.model_dir());

@@ -40,7 +40,8 @@ void PrintSummary(const v1::SessionSummary& session) {
   fmt::print("{:<24} {:>6} {:>12}  {:>10} {:>11}  {:<20}  {}\n", Printable(session.session()),
              Count(session.head().turn()), Count(session.head().position()),
              Bytes(session.bytes().host_bytes()), DiskText(session), Moment(session.last_used_us()),
-             Printable(session.reader()));
+             Printable(session.reader() +
+                       (session.refused().empty() ? "" : ", refused: " + session.refused())));
 }
 
 int List(client::Client& client, const SessionCommand& command) {

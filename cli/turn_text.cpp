@@ -127,6 +127,7 @@ std::vector<std::string> StatsLines(const v1::StatsReply& stats) {
   }
   AddCounter(lines, "sessions stored", stats.sessions());
   AddCounter(lines, "sessions in memory", stats.sessions_running());
+  AddCounter(lines, "sessions refused", stats.sessions_refused());
   AddCounter(lines, "turns", stats.turns());
   AddCounter(lines, "tokens", stats.tokens());
   AddCounter(lines, "chunks", stats.chunks());
@@ -142,6 +143,7 @@ std::vector<std::string> StatsLines(const v1::StatsReply& stats) {
   AddCounter(lines, "  pages left host", stats.pages_evicted_from_host());
   AddCounter(lines, "  pages made again", stats.pages_missed());
   AddCounter(lines, "  page store mended", stats.page_store_mends());
+  AddCounter(lines, "  log lines lost", stats.log_lines_lost());
   if (stats.prefill_tokens_per_second() > 0 || stats.decode_tokens_per_second() > 0) {
     AddLine(lines, "  tokens a second",
             fmt::format("prefill {:.0f}, decode {:.1f}", stats.prefill_tokens_per_second(),

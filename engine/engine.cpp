@@ -235,6 +235,8 @@ v1::Health Engine::Core::Health() const {
   const auto room = inputs_.folder == nullptr ? memory::DiskRoom::kEnough : inputs_.folder->room();
   health.set_state(StateText(*inputs_.log, inputs_.pages->state(), room));
   health.set_model(options_.model_name);
+  health.set_sessions_refused(inputs_.log->SessionsRefused());
+  health.set_log_lines_lost(LogLinesLost());
   health.set_reader(std::string(memory::NameOf(inputs_.model->layout().reader)));
   return health;
 }

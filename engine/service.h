@@ -21,8 +21,8 @@ class Service {
   // After success the call ends with exactly one final event, whatever happens.
   virtual Status Submit(std::shared_ptr<Call> call) = 0;
 
-  // State (those of Health in event.proto), model and reader. The server adds the rest, and says
-  // "draining" by itself.
+  // State (those of Health in event.proto), model, reader and counts. The server adds the rest, and
+  // says "draining" by itself.
   virtual v1::Health Health() = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "engine/answers.h"
 #include "engine/turn_text.h"
 #include "memory/ladder.h"
@@ -142,6 +143,8 @@ void SessionReader::AddServer(v1::StatsReply* reply) const {
   reply->set_page_store_mends(pages.mends);
   reply->set_pages_evicted_from_host(parts_.cache.dropped_groups());
   reply->set_pages_missed(counters.pages_missed);
+  reply->set_sessions_refused(parts_.log().SessionsRefused());
+  reply->set_log_lines_lost(LogLinesLost());
   reply->set_sessions_running(static_cast<uint64_t>(admission_.running()));
   reply->set_host_bytes_max(parts_.cache.bytes_max());
   reply->set_prefill_tokens_per_second(scheduler_.prefill_tokens_per_second());
@@ -210,6 +213,7 @@ void SessionReader::List(Call& call) {
     summary.set_reader(ReaderOf(one));
     summary.set_created_us(static_cast<int64_t>(one.record.created_wall_us()));
     summary.set_last_used_us(static_cast<int64_t>(one.head.last_used_wall_us()));
+    summary.set_refused(std::string(memory::NameOf(one.condition)));
     summary.set_other_identity(one.record.identity() != parts_.identity);
     *summary.mutable_bytes() =
         BytesOf(one, ChunksOf(one), parts_.sessions.Get(SessionId{one.record.id()}));

@@ -117,6 +117,8 @@ enum class SessionCondition : uint8_t {
   kRegressed,  // turns that were promised are missing
   kDamaged,    // its chain breaks: a turn is missing or cannot be read
 };
+// "" for kWhole, "regressed", "damaged".
+std::string_view NameOf(SessionCondition condition);
 
 struct StoredSession {
   v1::SessionRecord record;
@@ -197,6 +199,8 @@ class TurnStore {
   virtual Result<StoredSession> GetSession(SessionId session) const = 0;
   virtual Result<StoredSession> FindSession(std::string_view tenant,
                                             std::string_view name) const = 0;
+  // How many are not kWhole.
+  virtual uint64_t SessionsRefused() const = 0;
   // In order of their ids.
   virtual std::vector<StoredSession> ListSessions(std::string_view tenant) const = 0;
 

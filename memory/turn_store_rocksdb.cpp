@@ -29,6 +29,18 @@ Result<std::unique_ptr<TurnStore>> OpenTurnStore(StoreFolder& folder,
   return std::unique_ptr<TurnStore>(std::move(*store));
 }
 
+std::string_view NameOf(SessionCondition condition) {
+  switch (condition) {
+    case SessionCondition::kWhole:
+      return "";
+    case SessionCondition::kRegressed:
+      return "regressed";
+    case SessionCondition::kDamaged:
+      return "damaged";
+  }
+  return "";
+}
+
 RocksdbTurnStore::RocksdbTurnStore(StoreFolder& folder, const TurnStoreOptions& options,
                                    Clock& clock, OpenedDatabase opened, Watermark watermark)
     : folder_(folder),
@@ -92,6 +104,14 @@ Result<StoredSession> RocksdbTurnStore::FindSession(std::string_view tenant,
       tenant.size() <= kTenantBytesMax ? names_.find(log_keys::Name(tenant, name)) : names_.end();
   if (found == names_.end()) return Fail(ErrorCode::kNotFound, "there is no session of that name");
   return sessions_.at(found->second);
+}
+
+uint64_t RocksdbTurnStore::SessionsRefused() const {
+  const std::shared_lock lock(mutex_);
+  uint64_t refused = 0;
+  for (const auto& [id, session] : sessions_)
+    refused += session.condition == SessionCondition::kWhole ? 0 : 1;
+  return refused;
 }
 
 std::vector<StoredSession> RocksdbTurnStore::ListSessions(std::string_view tenant) const {

@@ -33,6 +33,7 @@ class RocksdbTurnStore final : public TurnStore {
   Status FlushWatermark() override;
   Result<StoredSession> GetSession(SessionId session) const override;
   Result<StoredSession> FindSession(std::string_view tenant, std::string_view name) const override;
+  uint64_t SessionsRefused() const override;
   std::vector<StoredSession> ListSessions(std::string_view tenant) const override;
   Result<StoredTurn> ReadTurn(SessionId session, TurnNumber turn) const override;
   Status ReadTurns(SessionId session, TurnNumber first, TurnNumber last,

@@ -416,13 +416,20 @@ TEST_F(EngineTest, ASessionThatIsNotServedAnyMoreCanBeDeletedAndMadeAgain) {
   std::filesystem::remove(engine_.folder() + "/watermark");
   engine_.Start();
   EXPECT_EQ(engine_.engine().Health().state(), "regressed");
+  EXPECT_EQ(engine_.engine().Health().sessions_refused(), 1u);
+  EXPECT_EQ(engine_.Stats().sessions_refused(), 1u);
+  v1::Request list;
+  list.mutable_list();
+  EXPECT_EQ(engine_.Ask(list).last().list().sessions(0).refused(), "regressed");
   EXPECT_EQ(engine_.Append("a", {11}).code(), "corruption");
   v1::Request request;
   request.mutable_delete_()->set_session("a");
   EXPECT_EQ(engine_.Ask(request).last().deleted().turns(), 1u);
   EXPECT_EQ(engine_.Append("a", {11}).code(), "not_found");
+  EXPECT_EQ(engine_.engine().Health().sessions_refused(), 0u);
   EXPECT_TRUE(engine_.Open("a").last().opened().created());
   EXPECT_FALSE(engine_.Append("a", {11}).failed());
+  EXPECT_EQ(engine_.Ask(list).last().list().sessions(0).refused(), "");
 }
 
 TEST_F(EngineTest, ATurnLongerThanAnAnswerMayBeIsShownUpToThere) {

@@ -168,12 +168,15 @@ TEST_F(TurnStoreFaultTest, DamageInATableCostsItsOwnSessionOnly) {
   EXPECT_EQ(log.report().damaged[0].session.value, 2U);
   EXPECT_EQ(log.report().damaged[0].head.value, kTurns);
   EXPECT_EQ(log.GetSession({2})->condition, SessionCondition::kDamaged);
+  EXPECT_EQ(NameOf(SessionCondition::kDamaged), "damaged");
+  EXPECT_EQ(log.SessionsRefused(), 1U);
   EXPECT_EQ(log.ReadTurn({2}, log.report().damaged[0].first_bad).error().code(),
             ErrorCode::kCorruption);
   EXPECT_EQ(CommitOne(log, MakeTurn("b", {2}, kTurns + 1)).error().code(), ErrorCode::kCorruption);
   EXPECT_TRUE(CommitOne(log, MakeTurn("a", {1}, kTurns + 1)));
   EXPECT_TRUE(CommitOne(log, MakeTurn("c", {3}, kTurns + 1)));
   EXPECT_TRUE(CommitOne(log, DeleteSession{{2}}));
+  EXPECT_EQ(log.SessionsRefused(), 0U);
   stores->Close();
   fs::resize_file(table, fs::file_size(table) / 2);
   EXPECT_EQ(support::OpenLog(path()).error().code(), ErrorCode::kCorruption);
