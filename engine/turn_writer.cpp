@@ -233,6 +233,7 @@ void TurnWriter::OnAppended(SessionId id, Result<memory::Committed> result) {
   MNEME_CHECK(session != nullptr && session->writing != nullptr, "session {}", id.value);
   Writing& writing = *session->writing;
   if (!result) return Refused(*session, result.error());
+  LogRoom();
   RefreshHead(*session);
   MNEME_LOG(kInfo, "turn", "session={} turn={} kind=append tokens={} position={}", id.value,
             session->head.turn(), writing.append_tokens, session->head.position());
@@ -372,6 +373,7 @@ void TurnWriter::OnGenerated(SessionId id, Result<memory::Committed> result) {
   MNEME_CHECK(session != nullptr && session->writing != nullptr, "session {}", id.value);
   Writing& writing = *session->writing;
   if (!result) return Refused(*session, result.error());
+  LogRoom();
   // Before the head moves, so that the report is of this turn.
   v1::Event event = DoneEvent(*session, result->receipt);
   RefreshHead(*session);
@@ -411,8 +413,24 @@ v1::Event TurnWriter::DoneEvent(const Session& session, const memory::Receipt& r
   return event;
 }
 
+void TurnWriter::LogError(std::string_view event, const Session& session, const Error& error) {
+  if (error.reason() != Reason::kStoreFull) {
+    MNEME_LOG(kWarning, event, "session={} error=\"{}\"", session.id.value, error.message());
+  } else if (refused_full_++ == 0) {
+    MNEME_LOG(kWarning, "store_full", "error=\"{}\"", error.message());
+  }
+}
+
+void TurnWriter::LogRoom() {
+  const memory::StoreFolder* folder = parts_.inputs.folder;
+  if (refused_full_ == 0 || parts_.mover.stuck() ||
+      (folder != nullptr && folder->room() != memory::DiskRoom::kEnough))
+    return;
+  MNEME_LOG(kInfo, "store_has_room", "writes_refused={}", std::exchange(refused_full_, 0));
+}
+
 void TurnWriter::Refused(Session& session, const Error& error) {
-  MNEME_LOG(kWarning, "turn_refused", "session={} error=\"{}\"", session.id.value, error.message());
+  LogError("turn_refused", session, error);
   const std::shared_ptr<Call> call = session.writing->call;
   EndWriting(session, /*committed=*/false);
   call->Fail(error, HeadOf(session.head));
@@ -447,13 +465,12 @@ void TurnWriter::EndWriting(Session& session, bool committed) {
 void TurnWriter::OnError(Session& session, const Error& error) {
   if (session.writing == nullptr || session.writing->stage == WriteStage::kCommitting) {
     // Nobody waits; the session stops here until it is asked for again.
-    MNEME_LOG(kWarning, "not_computed", "session={} error=\"{}\"", session.id.value,
-              error.message());
+    LogError("not_computed", session, error);
     if (session.memory != nullptr) session.phase = Phase::kIdle;
     return;
   }
   const std::shared_ptr<Call> call = session.writing->call;
-  MNEME_LOG(kWarning, "write_failed", "session={} error=\"{}\"", session.id.value, error.message());
+  LogError("write_failed", session, error);
   if (session.writing->answer) {
     // It is logged, so it succeeded; it is only not computed yet.
     v1::Event event = std::move(*session.writing->answer);

@@ -101,6 +101,10 @@ class TurnWriter {
   void DeleteUnserved(std::shared_ptr<Call> call);
   void OnDeleted(SessionId id, std::string name, Result<memory::Committed> result);
   v1::Event DoneEvent(const Session& session, const memory::Receipt& receipt) const;
+  // One line of the log for an error; of a full disk one for all writes that it refuses until there
+  // is room again.
+  void LogError(std::string_view event, const Session& session, const Error& error);
+  void LogRoom();  // a turn was committed
   // The log refused the turn.
   void Refused(Session& session, const Error& error);
   // The write is over; what it had not committed is forgotten.
@@ -111,7 +115,8 @@ class TurnWriter {
   ChunkKeeper& keeper_;
   Admission& admission_;
   const model::ChatTemplate& chat_;
-  std::vector<Opener> openers_;                                         // wait for memory
+  uint64_t refused_full_ = 0;    // writes that the full disk refused since there was room
+  std::vector<Opener> openers_;  // wait for memory
   std::map<std::string, std::vector<std::shared_ptr<Call>>> creating_;  // by name
 };
 

@@ -136,6 +136,12 @@ TEST_F(PageDamageTest, AMissingPageStoreIsComputedAgain) {
   EXPECT_EQ(AnswerOf("b"), expected_[1]);
 }
 
+int CountOf(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 // A disk on which opening a file for reading waits while the gate is shut.
 class GatedFileSystem : public rocksdb::FileSystemWrapper {
  public:
@@ -219,7 +225,10 @@ class FailingDiskTest : public ::testing::Test {
   EngineCase engine_;
 };
 
+// Each refusal is an answer; the log has one line for all of them.
 TEST_F(FailingDiskTest, AFullLogRefusesTurnsAndGoesOnWhenThereIsRoom) {
+  ::testing::internal::CaptureStderr();
+  int refusals = 2;
   log_disk_->SetFull(true);
   const Answer refused = engine_.Ask(Keyed("k"));
   EXPECT_EQ(refused.reason(), "store_full");
@@ -231,12 +240,17 @@ TEST_F(FailingDiskTest, AFullLogRefusesTurnsAndGoesOnWhenThereIsRoom) {
   Answer retried = engine_.Ask(Keyed("k"));
   for (int tenth = 0; tenth < 150 && retried.failed(); ++tenth) {
     EXPECT_EQ(retried.reason(), "store_full");
+    ++refusals;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     retried = engine_.Ask(Keyed("k"));
   }
   ASSERT_FALSE(retried.failed()) << "within 15 seconds";
   EXPECT_EQ(retried.last().appended().receipt().head().position(), 320u);
   EXPECT_FALSE(engine_.Generate("b", RandomIds(5, 4), 3).failed());
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(CountOf(log, " store_full error=\""), 1) << log;
+  EXPECT_EQ(CountOf(log, " turn_refused "), 0) << log;
+  EXPECT_EQ(CountOf(log, fmt::format(" store_has_room writes_refused={}\n", refusals)), 1) << log;
 }
 
 TEST_F(FailingDiskTest, AFullPageStoreLetsOthersTalkAndLosesNothing) {
