@@ -202,7 +202,7 @@ void SessionReader::List(Call& call) {
   v1::Event event;
   v1::SessionList& list = *event.mutable_list();
   for (const memory::StoredSession& one : stored) {
-    if (one.record.name() <= request.after()) continue;
+    if (one.record.name() <= request.after() || one.head.turn() == 0) continue;
     if (static_cast<uint32_t>(list.sessions_size()) == most) {
       list.set_more(true);
       break;

@@ -42,7 +42,7 @@ void TurnWriter::Open(std::shared_ptr<Call> call) {
       return Create(std::move(call));
     return call->Fail(found.error());
   }
-  if (request.create() && request.must_be_fresh()) {
+  if (request.create() && request.must_be_fresh() && (*found)->head.turn() > 0) {
     return call->Fail(Error(ErrorCode::kConflict,
                             fmt::format("session {}: it exists already", request.session())));
   }

@@ -196,7 +196,24 @@ TEST_F(EngineTest, DeletingFreesAllThatWasStored) {
   EXPECT_TRUE(engine_.Open("a").last().opened().created());
 }
 
+// As after a first message that was refused.
+TEST_F(EngineTest, ASessionThatHoldsNothingIsNotListedAndIsAsFreshAsANewOne) {
+  EXPECT_TRUE(engine_.Append("a", {4'000'000'000u}).failed());
+  v1::Request list;
+  list.mutable_list();
+  EXPECT_EQ(engine_.Ask(list).last().list().sessions_size(), 0);
+  v1::Request fresh;
+  fresh.mutable_open()->set_session("a");
+  fresh.mutable_open()->set_create(true);
+  fresh.mutable_open()->set_must_be_fresh(true);
+  EXPECT_TRUE(engine_.Ask(fresh).last().has_opened());
+  EXPECT_FALSE(engine_.Append("a", {11}).failed());
+  EXPECT_EQ(engine_.Ask(list).last().list().sessions_size(), 1);
+  EXPECT_EQ(engine_.Ask(fresh).code(), "conflict");
+}
+
 TEST_F(EngineTest, ListsSessionsWithTheirBytes) {
+  engine_.Append("a", {11});
   engine_.Open("b");
   engine_.Append("b", RandomIds(600, 15));
   ASSERT_TRUE(support::WaitForChunks(engine_, "b", 2));
