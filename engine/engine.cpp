@@ -323,7 +323,7 @@ void Engine::Core::Dispatch(std::shared_ptr<Call> call) {
     case v1::Request::kTranscript:
       return reader_.Transcript(*call);
     case v1::Request::kList:
-      return reader_.List(*call);
+      return reader_.List(std::move(call));
     case v1::Request::kHealth: {
       v1::Event event;
       *event.mutable_health() = Health();

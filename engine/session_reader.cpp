@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr uint32_t kTurnsShown = 100;
 constexpr uint32_t kSessionsShown = 100;
 constexpr uint32_t kTokensExplained = 256;
-constexpr size_t kSessionsAtOnce = 64;  // looked at between two steps
+constexpr int64_t kLookUs = 2'000;  // spent on sessions between two steps
 // An answer stays well below what a connection may buffer.
 constexpr size_t kAnswerBytesMax = 512 * 1024;
 
@@ -36,6 +37,21 @@ void CutToFit(v1::TranscriptTurn* turn) {
 
 std::string ReaderOf(const memory::StoredSession& stored) {
   return IdentityField(stored.record.identity_text(), "reader");
+}
+
+// Keeps those that are asked for, by name; true where there are more after them.
+bool KeepPage(const v1::ListRequest& request, std::vector<memory::StoredSession>* sessions) {
+  std::erase_if(*sessions, [&request](const memory::StoredSession& one) {
+    return one.record.name() <= request.after() || one.head.turn() == 0;
+  });
+  std::sort(sessions->begin(), sessions->end(),
+            [](const memory::StoredSession& a, const memory::StoredSession& b) {
+              return a.record.name() < b.record.name();
+            });
+  const size_t most = request.sessions_max() == 0 ? kSessionsShown : request.sessions_max();
+  if (sessions->size() <= most) return false;
+  sessions->resize(most);
+  return true;
 }
 
 }  // namespace
@@ -91,32 +107,63 @@ v1::TierBytes SessionReader::BytesOf(const memory::StoredSession& stored, const 
 bool SessionReader::Advance() {
   if (look_.calls.empty()) {
     if (asking_.empty()) return false;
-    look_ = {.calls = std::exchange(asking_, {}),
-             .sessions = parts_.log().ListSessions(""),
-             .next = 0,
-             .reply = {}};
+    std::shared_ptr<Call> call = std::move(asking_.front());
+    asking_.pop_front();
+    Begin(std::move(call));
   }
-  v1::StatsReply& reply = look_.reply;
-  v1::TierBytes& bytes = *reply.mutable_bytes();
-  const size_t end = std::min(look_.next + kSessionsAtOnce, look_.sessions.size());
-  for (; look_.next < end; ++look_.next) {
-    const memory::StoredSession& stored = look_.sessions[look_.next];
-    const ChunkCounts chunks = ChunksOf(stored);
-    reply.set_sessions(reply.sessions() + 1);
-    reply.set_turns(reply.turns() + stored.head.turn());
-    reply.set_tokens(reply.tokens() + stored.head.position());
-    reply.set_chunks(reply.chunks() + chunks.logged);
-    bytes.set_disk_bytes(bytes.disk_bytes() + DiskBytesOf(stored, chunks));
+  v1::Event& answer = look_.answer;
+  const int64_t until_us = parts_.clock.MonotonicUs() + kLookUs;
+  while (look_.next < look_.sessions.size()) {
+    const memory::StoredSession& stored = look_.sessions[look_.next++];
+    if (answer.has_list()) {
+      AddTo(answer.mutable_list(), stored);
+    } else {
+      AddTo(answer.mutable_stats(), stored);
+    }
+    if (parts_.clock.MonotonicUs() >= until_us) return true;
   }
-  if (look_.next < look_.sessions.size()) return true;
-  AddServer(&reply);
-  for (const auto& call : look_.calls) {
-    v1::Event event;
-    *event.mutable_stats() = reply;
-    call->Finish(std::move(event));
-  }
+  if (answer.has_stats()) AddServer(answer.mutable_stats());
+  for (const auto& call : look_.calls) call->Finish(answer);
   look_ = {};
   return true;
+}
+
+// Only now is the list of sessions copied, and once for all who wait for the server's stats.
+void SessionReader::Begin(std::shared_ptr<Call> call) {
+  look_.sessions = parts_.log().ListSessions("");
+  look_.calls.push_back(std::move(call));
+  const v1::Request& request = look_.calls.front()->request();
+  if (request.has_list()) {
+    look_.answer.mutable_list()->set_more(KeepPage(request.list(), &look_.sessions));
+    return;
+  }
+  look_.answer.mutable_stats();
+  const auto asks_stats = [](const auto& waiting) { return waiting->request().has_stats(); };
+  std::copy_if(asking_.begin(), asking_.end(), std::back_inserter(look_.calls), asks_stats);
+  std::erase_if(asking_, asks_stats);
+}
+
+void SessionReader::AddTo(v1::StatsReply* reply, const memory::StoredSession& stored) const {
+  const ChunkCounts chunks = ChunksOf(stored);
+  v1::TierBytes& bytes = *reply->mutable_bytes();
+  reply->set_sessions(reply->sessions() + 1);
+  reply->set_turns(reply->turns() + stored.head.turn());
+  reply->set_tokens(reply->tokens() + stored.head.position());
+  reply->set_chunks(reply->chunks() + chunks.logged);
+  bytes.set_disk_bytes(bytes.disk_bytes() + DiskBytesOf(stored, chunks));
+}
+
+void SessionReader::AddTo(v1::SessionList* list, const memory::StoredSession& stored) const {
+  v1::SessionSummary& summary = *list->add_sessions();
+  summary.set_session(stored.record.name());
+  *summary.mutable_head() = HeadOf(stored.head);
+  summary.set_reader(ReaderOf(stored));
+  summary.set_created_us(static_cast<int64_t>(stored.record.created_wall_us()));
+  summary.set_last_used_us(static_cast<int64_t>(stored.head.last_used_wall_us()));
+  summary.set_refused(std::string(memory::NameOf(stored.condition)));
+  summary.set_other_identity(stored.record.identity() != parts_.identity);
+  *summary.mutable_bytes() =
+      BytesOf(stored, ChunksOf(stored), parts_.sessions.Get(SessionId{stored.record.id()}));
 }
 
 // What is not kept by session.
@@ -191,35 +238,7 @@ void SessionReader::Stats(std::shared_ptr<Call> call) {
   call->Finish(std::move(event));
 }
 
-void SessionReader::List(Call& call) {
-  const v1::ListRequest& request = call.request().list();
-  std::vector<memory::StoredSession> stored = parts_.log().ListSessions("");
-  std::sort(stored.begin(), stored.end(),
-            [](const memory::StoredSession& a, const memory::StoredSession& b) {
-              return a.record.name() < b.record.name();
-            });
-  const uint32_t most = request.sessions_max() == 0 ? kSessionsShown : request.sessions_max();
-  v1::Event event;
-  v1::SessionList& list = *event.mutable_list();
-  for (const memory::StoredSession& one : stored) {
-    if (one.record.name() <= request.after() || one.head.turn() == 0) continue;
-    if (static_cast<uint32_t>(list.sessions_size()) == most) {
-      list.set_more(true);
-      break;
-    }
-    v1::SessionSummary& summary = *list.add_sessions();
-    summary.set_session(one.record.name());
-    *summary.mutable_head() = HeadOf(one.head);
-    summary.set_reader(ReaderOf(one));
-    summary.set_created_us(static_cast<int64_t>(one.record.created_wall_us()));
-    summary.set_last_used_us(static_cast<int64_t>(one.head.last_used_wall_us()));
-    summary.set_refused(std::string(memory::NameOf(one.condition)));
-    summary.set_other_identity(one.record.identity() != parts_.identity);
-    *summary.mutable_bytes() =
-        BytesOf(one, ChunksOf(one), parts_.sessions.Get(SessionId{one.record.id()}));
-  }
-  call.Finish(std::move(event));
-}
+void SessionReader::List(std::shared_ptr<Call> call) { asking_.push_back(std::move(call)); }
 
 void SessionReader::Transcript(Call& call) {
   const v1::TranscriptRequest& request = call.request().transcript();

@@ -1,10 +1,12 @@
 // SessionReader answers the requests that change nothing: Stats, List, Transcript, Explain. They
-// are answered between two steps, whatever the session is doing. Stats of the whole server looks at
-// every session, a few between two steps, so that it holds up no tokens.
+// are answered between two steps, whatever the session is doing. Stats of the whole server and List
+// look at many sessions, each of which can cost a read of the disk: as many between two steps as
+// fit into 2 ms, so that they hold up no tokens.
 //
 // Threads:  engine thread only.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -19,11 +21,11 @@ class SessionReader {
       : parts_(parts), scheduler_(scheduler), admission_(admission) {}
 
   void Stats(std::shared_ptr<Call> call);
-  void List(Call& call);
+  void List(std::shared_ptr<Call> call);
   void Transcript(Call& call);
   void Explain(Call& call);
 
-  // Looks at some of the sessions that Stats was asked about; true where there were any.
+  // Looks at some of the sessions that Stats or List was asked about; true where there were any.
   bool Advance();
 
  private:
@@ -31,14 +33,17 @@ class SessionReader {
     uint64_t logged = 0;
     uint64_t kept = 0;  // up to the newest that the page store has whole
   };
-  // Sessions as they were when the look began, and what those before `next` add up to.
-  struct ServerLook {
+  // Sessions as they were when the look began, and an answer that has those before `next`.
+  struct Look {
     std::vector<std::shared_ptr<Call>> calls;
     std::vector<memory::StoredSession> sessions;
     size_t next = 0;
-    v1::StatsReply reply;
+    v1::Event answer;
   };
 
+  void Begin(std::shared_ptr<Call> call);
+  void AddTo(v1::StatsReply* reply, const memory::StoredSession& stored) const;
+  void AddTo(v1::SessionList* list, const memory::StoredSession& stored) const;
   ChunkCounts ChunksOf(const memory::StoredSession& stored) const;
   uint64_t DiskBytesOf(const memory::StoredSession& stored, const ChunkCounts& chunks) const;
   v1::TierBytes BytesOf(const memory::StoredSession& stored, const ChunkCounts& chunks,
@@ -50,8 +55,8 @@ class SessionReader {
   Parts& parts_;
   const Scheduler& scheduler_;
   const Admission& admission_;
-  std::vector<std::shared_ptr<Call>> asking_;  // for the next look
-  ServerLook look_;                            // no calls: there is none
+  std::deque<std::shared_ptr<Call>> asking_;  // wait for their look
+  Look look_;                                 // no calls: there is none
 };
 
 }  // namespace mneme::engine

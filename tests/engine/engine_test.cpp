@@ -306,7 +306,8 @@ TEST_F(EngineTest, AnotherIdentityIsRefusedWithBothShown) {
             "session");
 }
 
-TEST_F(EngineTest, StatsCountEverySessionOfMoreThanOneLookTakes) {
+// More sessions than are looked at between two steps.
+TEST_F(EngineTest, StatsAndListSeeEverySessionWhileAnAnswerIsWritten) {
   engine_.Append("a", RandomIds(600, 30));
   ASSERT_TRUE(support::WaitForChunks(engine_, "a", 2));
   for (int session = 0; session < 200; ++session)
@@ -319,6 +320,17 @@ TEST_F(EngineTest, StatsCountEverySessionOfMoreThanOneLookTakes) {
   EXPECT_EQ(stats.tokens(), 600u + 200 * 3);
   EXPECT_EQ(stats.chunks(), 2u);
   EXPECT_EQ(stats.bytes().disk_bytes(), memory::HistoryBytes(engine_.model().layout(), 2));
+  v1::Request list;
+  list.mutable_list()->set_sessions_max(150);
+  const v1::SessionList first = engine_.Ask(list).last().list();
+  ASSERT_EQ(first.sessions_size(), 150);
+  EXPECT_TRUE(first.more());
+  EXPECT_EQ(first.sessions(0).session(), "0");
+  list.mutable_list()->set_after(first.sessions(149).session());
+  const v1::SessionList rest = engine_.Ask(list).last().list();
+  ASSERT_EQ(rest.sessions_size(), 51);
+  EXPECT_FALSE(rest.more());
+  EXPECT_EQ(rest.sessions(50).session(), "a");
   EXPECT_FALSE(running.call->finished());
 }
 
