@@ -118,8 +118,11 @@ void PrintText(const model::ModelFolder& folder, const model::MemoryNeeds& needs
   if (!HasTokenizer(command))
     fmt::print(
         "  no tokenizer.json: it reads and writes ids (mneme run --ids) and is not served\n");
-  if (!folder.router().has_router())
+  if (folder.router().Offers(memory::Reader::kMhla)) {
+    fmt::print("  mixing.safetensors: --reader mhla reads history through it\n");
+  } else if (!folder.router().has_router()) {
     fmt::print("  no router.safetensors: history is read natively, folded into one state\n");
+  }
   const memory::Reader chosen = folder.router().default_reader();
   fmt::print("\n  {:<8} {:>16} {:>16} {:>16} {:>22}\n", "READER", "BYTES PER TOKEN",
              "INDEX PER CHUNK", "OPEN SESSION", "TOKENS IN " + Bytes(command.host_mib_max * kMiB));
