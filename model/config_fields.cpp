@@ -2,7 +2,9 @@
 
 #include <boost/json/serialize.hpp>
 #include <limits>
+#include <utility>
 
+#include "model/model_config.h"
 #include "model/strict_json.h"
 
 namespace mneme::model {
@@ -41,6 +43,16 @@ Status ConfigFields::Only(std::string_view name, std::string_view wanted) const 
               kConfigName, name, wanted, Found(value));
 }
 
+Status ConfigFields::Flag(bool& flag, std::string_view name) const {
+  const json::value* value = Find(name);
+  if (value == nullptr) return {};
+  if (!value->is_bool())
+    return Fail(ErrorCode::kCorruption, "{}: {}: expected true or false, found {}", kConfigName,
+                name, Found(value));
+  flag = value->get_bool();
+  return {};
+}
+
 Status ConfigFields::Absent(std::string_view name, std::string_view feature) const {
   const json::value* value = Find(name);
   if (value == nullptr) return {};
@@ -49,6 +61,34 @@ Status ConfigFields::Absent(std::string_view name, std::string_view feature) con
   if ((count != nullptr && *count == 0) || (flag != nullptr && !*flag)) return {};
   return Fail(ErrorCode::kInvalidArgument, "{}: {}: expected none, found {}: {} not supported",
               kConfigName, name, Found(value), feature);
+}
+
+Result<json::object> ParseConfig(std::string_view text, std::string_view file) {
+  auto value = ParseStrictJson(text, file);
+  MNEME_TRY(value);
+  if (!value->is_object())
+    return Fail(ErrorCode::kCorruption, "{}: expected an object, found {}", file, Found(&*value));
+  return std::move(value->get_object());
+}
+
+Result<std::vector<int32_t>> ConfigIds(const json::value* value, std::string_view name, int vocab,
+                                       std::string_view file) {
+  std::vector<int32_t> ids;
+  if (value == nullptr || value->is_null()) return ids;
+  const json::array* list = value->if_array();
+  const size_t count = list == nullptr ? 1 : list->size();
+  if (count > kEosIdsMax)
+    return Fail(ErrorCode::kInvalidArgument, "{}: {}: expected at most {} ids, found {}", file,
+                name, kEosIdsMax, count);
+  for (size_t i = 0; i < count; ++i) {
+    const json::value& item = list == nullptr ? *value : (*list)[i];
+    const int64_t* id = item.if_int64();
+    if (id == nullptr || *id < 0 || *id >= vocab)
+      return Fail(ErrorCode::kInvalidArgument, "{}: {}: expected ids below vocab_size {}, found {}",
+                  file, name, vocab, Found(&item));
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  return ids;
 }
 
 Result<double> ConfigNumber(const json::value* value, std::string_view name, double low,

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -38,6 +39,9 @@ class ConfigFields {
   // The field must be absent or equal to `wanted`, written as JSON.
   Status Only(std::string_view name, std::string_view wanted) const;
 
+  // Absent leaves `flag` alone.
+  Status Flag(bool& flag, std::string_view name) const;
+
   // Absent, 0 or false.
   Status Absent(std::string_view name, std::string_view feature) const;
 
@@ -45,6 +49,13 @@ class ConfigFields {
   const boost::json::object& top_;
   const boost::json::object& nested_;
 };
+
+// The object that `text`, of the file `file`, is.
+Result<boost::json::object> ParseConfig(std::string_view text, std::string_view file = kConfigName);
+
+// One id or a list of at most kEosIdsMax, all below `vocab`; none where `value` is null.
+Result<std::vector<int32_t>> ConfigIds(const boost::json::value* value, std::string_view name,
+                                       int vocab, std::string_view file = kConfigName);
 
 // A number of a field from `low` to `high`.
 Result<double> ConfigNumber(const boost::json::value* value, std::string_view name, double low,

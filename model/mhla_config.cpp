@@ -8,7 +8,6 @@
 #include "model/config_fields.h"
 #include "model/mapped_file.h"
 #include "model/model_config.h"
-#include "model/strict_json.h"
 
 namespace mneme::model {
 namespace {
@@ -16,15 +15,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr int kWidthStep = 256;  // intermediate_size is rounded up to a multiple of it
-
-Result<json::object> ParseConfig(std::string_view text) {
-  auto value = ParseStrictJson(text, kConfigName);
-  if (!value) return Fail(std::move(value).error());
-  if (!value->is_object())
-    return Fail(ErrorCode::kCorruption, "{}: expected an object, found {}", kConfigName,
-                Found(&*value));
-  return std::move(value->get_object());
-}
 
 Status RefuseUnsupported(const ConfigFields& fields) {
   MNEME_TRY(fields.Only("model_type", "\"gla\""));
@@ -96,37 +86,6 @@ Status ReadIntermediate(MhlaConfig& config, const ConfigFields& fields) {
   return {};
 }
 
-Status ReadFlag(bool& flag, const ConfigFields& fields, std::string_view name) {
-  const json::value* value = fields.Find(name);
-  if (value == nullptr) return {};
-  if (!value->is_bool())
-    return Fail(ErrorCode::kCorruption, "{}: {}: expected true or false, found {}", kConfigName,
-                name, Found(value));
-  flag = value->get_bool();
-  return {};
-}
-
-// One id, a list of ids, or none.
-Result<std::vector<int32_t>> ReadIds(const ConfigFields& fields, std::string_view name, int vocab) {
-  std::vector<int32_t> ids;
-  const json::value* value = fields.Find(name);
-  if (value == nullptr) return ids;
-  const json::array* list = value->if_array();
-  const size_t count = list == nullptr ? 1 : list->size();
-  if (count > kEosIdsMax)
-    return Fail(ErrorCode::kInvalidArgument, "{}: {}: expected at most {} ids, found {}",
-                kConfigName, name, kEosIdsMax, count);
-  for (size_t i = 0; i < count; ++i) {
-    const json::value& item = list == nullptr ? *value : (*list)[i];
-    const int64_t* id = item.if_int64();
-    if (id == nullptr || *id < 0 || *id >= vocab)
-      return Fail(ErrorCode::kInvalidArgument, "{}: {}: expected ids below vocab_size {}, found {}",
-                  kConfigName, name, vocab, Found(&item));
-    ids.push_back(static_cast<int32_t>(*id));
-  }
-  return ids;
-}
-
 Status ReadFields(MhlaConfig& config, const ConfigFields& fields) {
   MNEME_TRY(RefuseUnsupported(fields));
   MNEME_TRY(fields.Integer(config.hidden, "hidden_size", {1, kHiddenMax}));
@@ -144,12 +103,12 @@ Status ReadFields(MhlaConfig& config, const ConfigFields& fields) {
     epsilon = *read;
   }
   config.epsilon = static_cast<float>(epsilon);
-  MNEME_TRY(ReadFlag(config.tied, fields, "tie_word_embeddings"));
-  MNEME_TRY(ReadFlag(config.fused_norm, fields, "fuse_norm"));
-  auto bos = ReadIds(fields, "bos_token_id", config.vocab);
+  MNEME_TRY(fields.Flag(config.tied, "tie_word_embeddings"));
+  MNEME_TRY(fields.Flag(config.fused_norm, "fuse_norm"));
+  auto bos = ConfigIds(fields.Find("bos_token_id"), "bos_token_id", config.vocab);
   MNEME_TRY(bos);
   if (!bos->empty()) config.bos_id = bos->front();
-  auto eos = ReadIds(fields, "eos_token_id", config.vocab);
+  auto eos = ConfigIds(fields.Find("eos_token_id"), "eos_token_id", config.vocab);
   MNEME_TRY(eos);
   config.eos_ids = std::move(*eos);
   return {};

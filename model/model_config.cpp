@@ -9,7 +9,6 @@
 #include "model/config_fields.h"
 #include "model/hla_layout.h"
 #include "model/mapped_file.h"
-#include "model/strict_json.h"
 
 namespace mneme::model {
 namespace {
@@ -172,34 +171,11 @@ Status ReadTied(ModelConfig& config, const json::object& top, const json::object
   return {};
 }
 
-Status ReadThinking(ModelConfig& config, const json::object& top) {
-  const json::value* value = top.if_contains("mneme_thinking");
-  if (value == nullptr) return {};
-  const bool* flag = value->if_bool();
-  if (flag == nullptr)
-    return Fail(ErrorCode::kCorruption, "{}: mneme_thinking: expected true or false, found {}",
-                kConfigName, Found(value));
-  config.thinking = *flag;
-  return {};
-}
-
 Status AddEos(ModelConfig& config, const json::object& object, std::string_view file) {
-  const json::value* value = object.if_contains("eos_token_id");
-  if (value == nullptr || value->is_null()) return {};
-  const json::array* list = value->if_array();
-  const size_t count = list == nullptr ? 1 : list->size();
-  if (count > kEosIdsMax)
-    return Fail(ErrorCode::kInvalidArgument, "{}: eos_token_id: expected at most {} ids, found {}",
-                file, kEosIdsMax, count);
-  for (size_t i = 0; i < count; ++i) {
-    const json::value& item = list == nullptr ? *value : (*list)[i];
-    const int64_t* id = item.if_int64();
-    if (id == nullptr || *id < 0 || *id >= config.vocab)
-      return Fail(ErrorCode::kInvalidArgument,
-                  "{}: eos_token_id: expected ids below vocab_size {}, found {}", file,
-                  config.vocab, Found(&item));
-    config.eos_ids.push_back(static_cast<int32_t>(*id));
-  }
+  const auto ids =
+      ConfigIds(object.if_contains("eos_token_id"), "eos_token_id", config.vocab, file);
+  MNEME_TRY(ids);
+  config.eos_ids.insert(config.eos_ids.end(), ids->begin(), ids->end());
   std::sort(config.eos_ids.begin(), config.eos_ids.end());
   const auto end = std::unique(config.eos_ids.begin(), config.eos_ids.end());
   config.eos_ids.erase(end, config.eos_ids.end());
@@ -230,17 +206,9 @@ Status ReadFields(ModelConfig& config, const json::object& top, const json::obje
   if (!epsilon) return Fail(std::move(epsilon).error());
   config.epsilon = static_cast<float>(*epsilon);
   MNEME_TRY(ReadTied(config, top, text));
-  MNEME_TRY(ReadThinking(config, top));
+  MNEME_TRY(fields.Flag(config.thinking, "mneme_thinking"));
   MNEME_TRY(AddEos(config, text, kConfigName));
   return AddEos(config, top, kConfigName);
-}
-
-Result<json::object> ParseObject(std::string_view text, std::string_view file) {
-  auto value = ParseStrictJson(text, file);
-  if (!value) return Fail(std::move(value).error());
-  if (!value->is_object())
-    return Fail(ErrorCode::kCorruption, "{}: expected an object, found {}", file, Found(&*value));
-  return std::move(value->get_object());
 }
 
 }  // namespace
@@ -259,7 +227,7 @@ Result<ModelConfig> ModelConfig::Read(const std::filesystem::path& folder) {
 }
 
 Result<ModelConfig> ModelConfig::Parse(std::string_view config_text, std::string_view generation) {
-  auto top = ParseObject(config_text, kConfigName);
+  auto top = ParseConfig(config_text);
   if (!top) return Fail(std::move(top).error());
   const json::object none;
   const json::object* text = &none;
@@ -272,7 +240,7 @@ Result<ModelConfig> ModelConfig::Parse(std::string_view config_text, std::string
   ModelConfig config;
   MNEME_TRY(ReadFields(config, *top, *text));
   if (!generation.empty()) {
-    auto object = ParseObject(generation, kGenerationName);
+    auto object = ParseConfig(generation, kGenerationName);
     if (!object) return Fail(std::move(object).error());
     MNEME_TRY(AddEos(config, *object, kGenerationName));
   }

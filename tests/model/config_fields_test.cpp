@@ -6,6 +6,8 @@
 
 #include <boost/json/parse.hpp>
 
+#include "model/model_config.h"
+
 namespace mneme::model {
 namespace {
 
@@ -49,6 +51,36 @@ TEST_F(ConfigFieldsTest, RefusesFeaturesThatAreOn) {
   EXPECT_TRUE(fields_.Only("nowhere", "\"x\""));
   EXPECT_EQ(fields_.Only("off", "true").error().message(),
             "config.json: off: expected true, found false, which is not supported");
+}
+
+TEST_F(ConfigFieldsTest, ReadsFlagsAndLeavesThemWhereThereIsNone) {
+  bool flag = true;
+  ASSERT_TRUE(fields_.Flag(flag, "none"));
+  EXPECT_TRUE(flag);
+  ASSERT_TRUE(fields_.Flag(flag, "off"));
+  EXPECT_FALSE(flag);
+  EXPECT_EQ(fields_.Flag(flag, "word").error().message(),
+            "config.json: word: expected true or false, found \"x\"");
+}
+
+TEST_F(ConfigFieldsTest, ReadsOneIdOrAList) {
+  const json::value list = json::parse("[4,0]");
+  const json::value one = 3;
+  EXPECT_EQ(*ConfigIds(&list, "eos", 5), (std::vector<int32_t>{4, 0}));
+  EXPECT_EQ(*ConfigIds(&one, "eos", 5), std::vector<int32_t>{3});
+  EXPECT_TRUE(ConfigIds(nullptr, "eos", 5)->empty());
+  EXPECT_EQ(ConfigIds(&list, "eos", 4, "f.json").error().message(),
+            "f.json: eos: expected ids below vocab_size 4, found 4");
+  const json::value many = json::array(kEosIdsMax + 1, json::value(0));
+  EXPECT_EQ(ConfigIds(&many, "eos", 4).error().message(),
+            "config.json: eos: expected at most 16 ids, found 17");
+}
+
+TEST_F(ConfigFieldsTest, TakesAnObjectAlone) {
+  EXPECT_EQ(ParseConfig(R"({"a":1})")->at("a").as_int64(), 1);
+  const auto list = ParseConfig("[1]", "f.json");
+  EXPECT_EQ(list.error().code(), ErrorCode::kCorruption);
+  EXPECT_EQ(list.error().message(), "f.json: expected an object, found [1]");
 }
 
 TEST_F(ConfigFieldsTest, ReadsNumbersWithinTheirLimits) {
