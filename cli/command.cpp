@@ -21,9 +21,16 @@ std::optional<std::string> WithoutSubcommand(const CLI::App& app) {
   return "which command? there are " + there_are;
 }
 
+void AddVersionFlag(CLI::App& app) {
+  app.set_version_flag("--version", "mneme " + std::string(kVersion), "print the version and exit");
+  for (CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; }))
+    AddVersionFlag(*one);
+}
+
 }  // namespace
 
 int ParseCommandLine(CLI::App& app, int argc, char** argv) {
+  AddVersionFlag(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -31,6 +38,9 @@ int ParseCommandLine(CLI::App& app, int argc, char** argv) {
     return kExitOk;
   } catch (const CLI::CallForAllHelp&) {
     std::fputs(app.help("", CLI::AppFormatMode::All).c_str(), stdout);
+    return kExitOk;
+  } catch (const CLI::CallForVersion& version) {
+    std::printf("%s\n", version.what());
     return kExitOk;
   } catch (const CLI::RequiredError& error) {
     return RefuseUsage(app, WithoutSubcommand(app).value_or(error.what()));

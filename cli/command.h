@@ -20,6 +20,8 @@ inline constexpr int kExitCannotListen = 6;  // the address or port cannot be bo
 inline constexpr int kExitCutShort = 7;      // a second signal cut the drain short
 inline constexpr int kExitInterrupted = 130;
 
+inline constexpr std::string_view kVersion = "0.1.0";
+
 struct Command {
   std::string_view name;
   std::string_view summary;
@@ -36,8 +38,9 @@ int RunBench(int argc, char** argv);
 int RunDemo(int argc, char** argv);
 int RunEval(int argc, char** argv);
 
-// Parses the command line into what `app` was given. Answers -1 to go on, else what to exit with:
-// help was printed, or a complaint.
+// Parses the command line into what `app` was given, besides --help and --version, which every
+// command and subcommand has. Answers -1 to go on, else what to exit with: one of these was
+// printed, or a complaint.
 int ParseCommandLine(CLI::App& app, int argc, char** argv);
 
 // Says what is wrong with the command line and where help is; answers kExitUsage.

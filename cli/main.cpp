@@ -9,6 +9,8 @@
 #include "cli/command.h"
 #include "cli/standard_streams.h"
 
+#include <utility>
+#include <vector>
 namespace mneme::cli {
 namespace {
 
@@ -22,8 +24,6 @@ constexpr Command kCommands[] = {
     {"demo", "tell a server facts, kill it, and ask", RunDemo},
     {"eval", "what a model still knows of what it was told", RunEval},
 };
-
-constexpr std::string_view kVersion = "0.1.0";
 
 void PrintHelp(std::FILE* out) {
   std::fputs(
@@ -39,12 +39,23 @@ void PrintHelp(std::FILE* out) {
       "  mneme serve --model checkpoints/demo --store /tmp/mneme\n"
       "  mneme chat harbour                 in another terminal\n"
       "  mneme session ls\n\n"
-      "`mneme COMMAND --help` says more, with examples.\n",
+      "`mneme COMMAND --help` or `mneme help COMMAND` says more, with examples;\n"
+      "`mneme --version` which one this is.\n",
       out);
 }
 
-int Main(int argc, char** argv) {
-  const std::string_view name = argc > 1 ? argv[1] : "";
+// `mneme help COMMAND ...` is `mneme COMMAND ... --help`.
+std::vector<char*> WordsOf(int argc, char** argv) {
+  static char help[] = "--help";
+  std::vector<char*> words(argv, argv + argc);
+  if (argc < 3 || std::string_view(argv[1]) != "help") return words;
+  words.erase(words.begin() + 1);
+  words.push_back(help);
+  return words;
+}
+
+int Main(std::vector<char*> words) {
+  const std::string_view name = words.size() > 1 ? words[1] : "";
   if (name == "--help" || name == "-h" || name == "help") {
     PrintHelp(stdout);
     return kExitOk;
@@ -55,10 +66,10 @@ int Main(int argc, char** argv) {
   }
   for (const Command& command : kCommands) {
     if (command.name != name) continue;
-    argv[1] = argv[0];
-    return command.run(argc - 1, argv + 1);
+    words.erase(words.begin() + 1);
+    return command.run(static_cast<int>(words.size()), words.data());
   }
-  if (!name.empty()) std::fprintf(stderr, "mneme: there is no command `%s`\n\n", argv[1]);
+  if (!name.empty()) std::fprintf(stderr, "mneme: there is no command `%s`\n\n", words[1]);
   PrintHelp(stderr);
   return kExitUsage;
 }
@@ -70,7 +81,7 @@ int main(int argc, char** argv) {
   using mneme::cli::kExitFailed;
   mneme::cli::OpenClosedStreams();
   try {
-    return mneme::cli::EndOutput(mneme::cli::Main(argc, argv));
+    return mneme::cli::EndOutput(mneme::cli::Main(mneme::cli::WordsOf(argc, argv)));
   } catch (const std::system_error& refused) {
     // A full disk or a closed pipe behind standard output, or no thread to be had.
     std::fprintf(stderr, "mneme: the system refuses: %s\n", refused.what());

@@ -74,6 +74,24 @@ TEST_F(RefusalProcessTest, ACommandThatIsNotThereIsNamedBesideThoseThatAre) {
   Expect({{"session", "show"}, 2, "name is required"});
 }
 
+// What anybody types to find out: none of it is a refusal but the last.
+TEST_F(RefusalProcessTest, HelpAndVersionAreWhereTheyAreLookedFor) {
+  const auto said = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), MNEME);
+    Process process({.arguments = arguments});
+    EXPECT_EQ(process.Wait(), 0) << process.Errors();
+    return process.Output();
+  };
+  EXPECT_EQ(said({"help", "serve"}), said({"serve", "--help"}));
+  EXPECT_EQ(said({"help", "model", "inspect"}), said({"model", "inspect", "--help"}));
+  EXPECT_EQ(said({"help"}), said({"--help"}));
+  const std::string version = said({"--version"});
+  EXPECT_TRUE(version.starts_with("mneme ")) << version;
+  EXPECT_EQ(said({"serve", "--version"}), version);
+  EXPECT_EQ(said({"model", "inspect", "--version"}), version) << "before the folder is asked for";
+  Expect({{"help", "sreve"}, 2, "there is no command `sreve`"});
+}
+
 TEST_F(RefusalProcessTest, AServerElsewhereIsNotOfferedToBeStarted) {
   Process chat({.arguments = {MNEME, "chat", "a", "--server", "nowhere.invalid"}});
   EXPECT_EQ(chat.Wait(), 4);
