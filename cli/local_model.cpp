@@ -5,9 +5,11 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "cli/terminal.h"
 #include "model/fingerprints.h"
 #include "model/random_weights.h"
+#include "server/config.h"
 
 namespace mneme::cli {
 
@@ -24,8 +26,18 @@ void AddLocalModelOptions(CLI::App& app, LocalModelChoice& choice) {
   app.add_option("--threads", choice.threads, "threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--host-mib", choice.host_mib_max,
-                 "cap on history in memory, MiB; the server's is memory.host_bytes_max")
+  AddHostMibOption(app, choice.host_mib_max);
+}
+
+uint64_t StandardHostMib() {
+  const auto standard = server::LoadConfiguration({});
+  MNEME_CHECK(standard.has_value(), "a server's defaults");
+  return standard->config.memory().host_bytes_max() / kMiB;
+}
+
+void AddHostMibOption(CLI::App& app, uint64_t& host_mib_max) {
+  app.add_option("--host-mib", host_mib_max,
+                 "cap on history in memory, MiB; a server's is memory.host_bytes_max")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 24))
       ->capture_default_str();
 }

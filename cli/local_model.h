@@ -10,6 +10,10 @@
 
 namespace mneme::cli {
 
+// MiB of history in memory where --host-mib is not given: what memory.host_bytes_max is for a
+// server.
+uint64_t StandardHostMib();
+
 struct LocalModelChoice {
   std::string folder;
   std::string reader;              // empty: the folder's own choice
@@ -17,10 +21,13 @@ struct LocalModelChoice {
   int threads = 0;                 // 0: one per core
   int batch_max = 1;
   int newest_open = 0;  // as in model::LocalModelOptions
-  uint64_t host_mib_max = 4096;
+  uint64_t host_mib_max = StandardHostMib();
 };
 
 void AddLocalModelOptions(CLI::App& app, LocalModelChoice& choice);
+
+// --host-mib, whose default `host_mib_max` holds.
+void AddHostMibOption(CLI::App& app, uint64_t& host_mib_max);
 
 // The threads that `choice` stands for.
 int ThreadsOf(const LocalModelChoice& choice);

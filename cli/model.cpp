@@ -39,7 +39,7 @@ one by one, which must agree. Exit 0: all of it passed.)";
 struct InspectCommand {
   std::string folder;
   std::string page_dtype = "f16";
-  uint64_t host_mib_max = 2048;
+  uint64_t host_mib_max = StandardHostMib();
   bool json = false;
 };
 
@@ -230,6 +230,7 @@ Status Check(const CheckCommand& command) {
   LocalModelChoice choice;
   choice.threads = command.threads;
   options.threads = ThreadsOf(choice);
+  options.host_bytes_max = choice.host_mib_max * kMiB;
   boost::json::object parts;
   const Status status =
       model::CheckModel(command.folder, options, [&](const model::ModelCheckPart& part) {
@@ -260,11 +261,7 @@ int RunModel(int argc, char** argv) {
   inspect->add_option("--page-dtype", command.page_dtype, "type of pages in memory")
       ->check(CLI::IsMember({"f16", "f32"}))
       ->capture_default_str();
-  inspect
-      ->add_option("--host-mib", command.host_mib_max,
-                   "cap on history in memory, MiB; the server's is memory.host_bytes_max")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 24))
-      ->capture_default_str();
+  AddHostMibOption(*inspect, command.host_mib_max);
   inspect->add_flag("--json", command.json, "one JSON object instead of text");
   CheckCommand check_command;
   CLI::App* check = app.add_subcommand("check", "loads everything and computes a few tokens twice");

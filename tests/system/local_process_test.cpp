@@ -43,6 +43,21 @@ TEST(LocalProcessTest, InspectShowsTheReadersOfTheFolder) {
   EXPECT_NE(inspect.Output().find(" of them in the router"), std::string::npos);
 }
 
+TEST(LocalProcessTest, CommandsWithoutAServerHaveItsDefaultCap) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"run"}, {"bench"}, {"eval", "retrieval"}, {"model", "inspect"}}) {
+    std::vector<std::string> arguments = {MNEME};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    arguments.push_back("--help");
+    Process help({.arguments = arguments});
+    EXPECT_EQ(help.Wait(), 0);
+    const std::string output = help.Output();
+    const size_t at = output.find("--host-mib");
+    ASSERT_NE(at, std::string::npos) << command.front();
+    EXPECT_NE(output.substr(at, 80).find("=2048\n"), std::string::npos) << output.substr(at, 80);
+  }
+}
+
 // Two bytes a number in the shipped router, but for the biases.
 TEST(LocalProcessTest, InspectCountsTheRouterToo) {
   Process inspect({.arguments = {MNEME, "model", "inspect", kDemo, "--json"}});
