@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <boost/json.hpp>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -24,8 +25,9 @@ namespace {
 constexpr char kSession[] = "demo";
 constexpr char kLogFile[] = "serve.log";
 constexpr char kFooter[] = R"(
-example:
+examples:
   mneme demo --model checkpoints/demo
+  mneme demo --model checkpoints/demo --json
 
 Exits with 0 only if every answer is right, pages came back from disk, nothing was computed that was
 in memory, and the first word came in under a tenth of the time that reading the history took.)";
@@ -37,20 +39,22 @@ struct DemoCommand {
   size_t tokens = 30'000;
   int facts = 10;
   uint64_t seed = 1;
+  bool json = false;
 };
 
 double Seconds(int64_t from_us) {
   return static_cast<double>(RealClock().MonotonicUs() - from_us) * 1e-6;
 }
 
-void Say(const std::string& text) {
-  fmt::print("{}\n", text);
-  std::fflush(stdout);
-}
-
 std::string BytesByTier(const v1::StatsReply& stats) {
   return fmt::format("host {} of {}, disk {}", Bytes(stats.bytes().host_bytes()),
                      Bytes(stats.host_bytes_max()), Bytes(stats.bytes().disk_bytes()));
+}
+
+boost::json::object BytesJson(const v1::StatsReply& stats) {
+  return {{"host_bytes", stats.bytes().host_bytes()},
+          {"host_bytes_max", stats.host_bytes_max()},
+          {"disk_bytes", stats.bytes().disk_bytes()}};
 }
 
 // Empties the folder of an earlier demo; nobody else's.
@@ -74,7 +78,8 @@ class Demo {
  public:
   explicit Demo(const DemoCommand& command) : command_(command) {}
 
-  Status Run();
+  // Whether everything held; with --json, else a check that failed is an error.
+  Result<bool> Run();
 
  private:
   Status Prepare();
@@ -84,9 +89,11 @@ class Demo {
   Status KillAndReturn();
   Status Ask();
   Status AskOne(const eval::Question& question, bool first);
-  Status ShowSource(const eval::Question& question);
+  Result<boost::json::value> ShowSource(const eval::Question& question);
   Status CheckCounters();
-  void Check(bool holds, const std::string& what);
+  bool Check(bool holds, const std::string& what);
+  // Prints what people are told as it happens; programs get `report_` at the end.
+  void Say(const std::string& text) const;
 
   const DemoCommand command_;
   std::filesystem::path folder_;
@@ -98,11 +105,21 @@ class Demo {
   double first_token_seconds_ = 0;
   uint64_t recalled_tokens_ = 0;  // replayed and fresh since the return, as the replies said
   int failures_ = 0;
+  boost::json::object report_;  // what --json prints
+  boost::json::array checks_;
 };
 
-void Demo::Check(bool holds, const std::string& what) {
+void Demo::Say(const std::string& text) const {
+  if (command_.json) return;
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+bool Demo::Check(bool holds, const std::string& what) {
   Say(fmt::format("  {} {}", holds ? "ok     " : "FAILED ", what));
+  checks_.push_back({{"holds", holds}, {"what", what}});
   failures_ += holds ? 0 : 1;
+  return holds;
 }
 
 // The history to tell, and a cap that holds a quarter of the pages it will make.
@@ -140,6 +157,14 @@ Status Demo::Prepare() {
                   Count(history_.ids.size()), history_.questions.size()));
   Say(fmt::format("{} of pages will be made; host memory is capped at {}, the rest goes to disk",
                   Bytes(page_bytes), Bytes(host_bytes_max_)));
+  report_ = {{"model", command_.model},
+             {"history_tokens", history_.ids.size()},
+             {"facts", history_.questions.size()},
+             {"page_bytes", page_bytes},
+             {"host_bytes_max", host_bytes_max_},
+             {"server_ready_seconds", boost::json::array()},
+             {"told", boost::json::array()},
+             {"answers", boost::json::array()}};
   return {};
 }
 
@@ -154,7 +179,9 @@ Status Demo::StartServer() {
   auto client = server_->Connect();
   MNEME_TRY(client);
   client_ = std::move(*client);
-  Say(fmt::format("server ready after {:.1f} s", Seconds(started_us)));
+  const double seconds = Seconds(started_us);
+  Say(fmt::format("server ready after {:.1f} s", seconds));
+  report_["server_ready_seconds"].as_array().push_back(seconds);
   return {};
 }
 
@@ -189,11 +216,16 @@ Status Demo::Tell() {
     const auto stats = client_->Stats("");
     MNEME_TRY(stats);
     const double seconds = Seconds(started_us);
-    Say(fmt::format("  {:>7} tokens, {:>5.0f} tokens/s, {}", Count(stats->tokens_computed()),
-                    static_cast<double>(stats->tokens_computed()) / seconds, BytesByTier(*stats)));
+    const double rate = static_cast<double>(stats->tokens_computed()) / seconds;
+    Say(fmt::format("  {:>7} tokens, {:>5.0f} tokens/s, {}", Count(stats->tokens_computed()), rate,
+                    BytesByTier(*stats)));
+    report_["told"].as_array().push_back({{"tokens", stats->tokens_computed()},
+                                          {"tokens_per_second", rate},
+                                          {"bytes", BytesJson(*stats)}});
   }
   read_seconds_ = Seconds(started_us);
   Say(fmt::format("  told and read in {:.1f} s", read_seconds_));
+  report_["read_seconds"] = read_seconds_;
   return {};
 }
 
@@ -204,11 +236,15 @@ Status Demo::KillAndReturn() {
   MNEME_TRY(StartServer());
   const auto opened = client_->Open(kSession, /*create=*/false);
   MNEME_TRY(opened);
+  const uint64_t restored = opened->memory().restored_tokens();
+  const uint64_t left = opened->head().position() - restored;
   Say(fmt::format("session {}: {}, {}; {} restored, {} to compute again", kSession,
                   CountOf(opened->head().turn(), "turn"),
-                  CountOf(opened->head().position(), "token"),
-                  Count(opened->memory().restored_tokens()),
-                  Count(opened->head().position() - opened->memory().restored_tokens())));
+                  CountOf(opened->head().position(), "token"), Count(restored), Count(left)));
+  report_["resumed"] = {{"turns", opened->head().turn()},
+                        {"tokens", opened->head().position()},
+                        {"restored_tokens", restored},
+                        {"tokens_to_compute", left}};
   return {};
 }
 
@@ -229,14 +265,20 @@ Status Demo::AskOne(const eval::Question& question, bool first) {
   if (first) first_token_seconds_ = first_seconds == 0 ? Seconds(asked_us) : first_seconds;
   recalled_tokens_ += done->memory().replayed_tokens() + done->memory().fresh_tokens();
   Say(fmt::format("  {}\n    {}", Printable(question.text), Printable(done->text())));
-  MNEME_TRY(ShowSource(question));
-  Check(done->text() == question.answer,
-        fmt::format("the answer is `{}`", Printable(question.answer)));
+  const auto source = ShowSource(question);
+  MNEME_TRY(source);
+  const bool right = Check(done->text() == question.answer,
+                           fmt::format("the answer is `{}`", Printable(question.answer)));
+  report_["answers"].as_array().push_back({{"question", question.text},
+                                           {"answer", done->text()},
+                                           {"expected", question.answer},
+                                           {"right", right},
+                                           {"source", *source}});
   return {};
 }
 
-// The sentence that the last answer was read from.
-Status Demo::ShowSource(const eval::Question& question) {
+// The sentence that the last answer was read from; null where it does not hold the answer.
+Result<boost::json::value> Demo::ShowSource(const eval::Question& question) {
   v1::ExplainRequest request;
   request.set_session(kSession);
   const auto explanation = client_->Explain(std::move(request));
@@ -245,12 +287,15 @@ Status Demo::ShowSource(const eval::Question& question) {
   MNEME_TRY(source);
   const std::string value = question.answer.substr(0, question.answer.size() - 1);
   const bool holds = *source && (*source)->sentence.find(value) != std::string::npos;
-  if (holds) {
-    Say("    from " + SourceText(**source));
-  } else {
+  if (!holds) {
     Check(false, fmt::format("a sentence with `{}` was read", Printable(value)));
+    return boost::json::value();
   }
-  return {};
+  Say("    from " + SourceText(**source));
+  return boost::json::value({{"first_position", (*source)->first_position},
+                             {"tokens", (*source)->tokens},
+                             {"tier", (*source)->tier},
+                             {"sentence", (*source)->sentence}});
 }
 
 Status Demo::Ask() {
@@ -274,10 +319,16 @@ Status Demo::CheckCounters() {
         fmt::format("first word after {:.2f} s, reading the history took {:.1f} s",
                     first_token_seconds_, read_seconds_));
   Say(fmt::format("  {}", BytesByTier(*stats)));
+  report_["page_store_reads"] = stats->page_store_reads();
+  report_["page_store_read_bytes"] = stats->page_store_read_bytes();
+  report_["tokens_computed"] = stats->tokens_computed();
+  report_["tokens_replayed_or_new"] = recalled_tokens_;
+  report_["first_word_seconds"] = first_token_seconds_;
+  report_["bytes"] = BytesJson(*stats);
   return {};
 }
 
-Status Demo::Run() {
+Result<bool> Demo::Run() {
   MNEME_TRY(Prepare());
   MNEME_TRY(StartServer());
   MNEME_TRY(Tell());
@@ -286,12 +337,19 @@ Status Demo::Run() {
   MNEME_TRY(CheckCounters());
   client_.reset();
   Check(server_->Stop() == 0, "the server stops cleanly");
+  report_["checks"] = checks_;
+  report_["passed"] = failures_ == 0;
+  report_["server_log"] = (folder_ / kLogFile).string();
+  if (command_.json) {
+    fmt::print("{}\n", boost::json::serialize(report_));
+    return failures_ == 0;
+  }
   if (failures_ > 0) {
     return Fail(ErrorCode::kInternal, "{} checks failed; the server's log is {}", failures_,
                 (folder_ / kLogFile).string());
   }
   Say("\neverything held");
-  return {};
+  return true;
 }
 
 }  // namespace
@@ -310,10 +368,11 @@ int RunDemo(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--facts", command.facts, "facts told")->check(CLI::Range(1, 1000));
   app.add_option("--seed", command.seed, "any seed tells other facts")->capture_default_str();
+  app.add_flag("--json", command.json, "one JSON object instead of text");
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
-  if (const Status status = Demo(command).Run(); !status)
-    return Complain("demo", status.error(), /*json=*/false);
-  return kExitOk;
+  const auto held = Demo(command).Run();
+  if (!held) return Complain("demo", held.error(), command.json);
+  return *held ? kExitOk : kExitFailed;
 }
 
 }  // namespace mneme::cli

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <boost/json.hpp>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/line_stream.h"
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/connect.h"
 #include "cli/make_service.h"
 #include "cli/standard_streams.h"
 #include "server/config.h"
@@ -30,6 +32,7 @@ examples:
   mneme serve --model checkpoints/demo --store /tmp/mneme
   mneme serve --config serve.textproto --port 7500
   MNEME_MEMORY_HOST_BYTES_MAX=512MiB mneme serve --config serve.textproto --check-config
+  mneme serve --config serve.textproto --check-config --json
 
 SIGTERM or Ctrl-C stops it without losing an answer; a second one stops it at once.
 Exits with 2 for a bad configuration, 5 where another server holds the store, 6 where the port is
@@ -47,6 +50,7 @@ const std::map<std::string, std::string>& ShortNames() {
 struct ServeCommand {
   server::ConfigSources sources;
   bool check_config = false;
+  bool json = false;
   StartOptions start;
 };
 
@@ -86,6 +90,19 @@ void PrintConfiguration(const server::Configuration& configuration) {
         fmt::format("{} = {}{}{}", value.path, quote, value.value, quote);
     fmt::print("{:<48}  # {}\n", assignment, value.origin);
   }
+}
+
+// {"listen.port": {"value": 7411, "origin": "default"}, ...}
+void PrintConfigurationJson(const server::Configuration& configuration) {
+  const auto settings = server::Settings();
+  boost::json::object reply;
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const server::ConfigValue& value = configuration.values[i];
+    reply[value.path] = {{"value", server::IsText(settings[i]) ? boost::json::value(value.value)
+                                                               : boost::json::parse(value.value)},
+                         {"origin", value.origin}};
+  }
+  fmt::print("{}\n", boost::json::serialize(reply));
 }
 
 LogLevel LevelNamed(const std::string& name) {
@@ -133,6 +150,8 @@ int RunServe(int argc, char** argv) {
       ->type_name("FILE");
   app.add_flag("--check-config", command.check_config,
                "print every setting in force and where it comes from, and exit");
+  app.add_flag("--json", command.json, "with --check-config: one JSON object instead of text")
+      ->needs("--check-config");
   app.add_flag("--accept-loss", command.start.accept_loss,
                "serve what is left where acknowledged turns are missing or the log is damaged; "
                "what was lost stays lost");
@@ -149,10 +168,13 @@ int RunServe(int argc, char** argv) {
   const auto configuration = server::LoadConfiguration(command.sources);
   if (!configuration) {
     const bool address = configuration.error().code() == ErrorCode::kPermissionDenied;
-    return Complain(configuration.error(), address ? kExitCannotListen : kExitUsage);
+    const int exit_code = address ? kExitCannotListen : kExitUsage;
+    if (!command.json) return Complain(configuration.error(), exit_code);
+    Complain("serve", configuration.error(), /*json=*/true);
+    return exit_code;
   }
   if (command.check_config) {
-    PrintConfiguration(*configuration);
+    (command.json ? PrintConfigurationJson : PrintConfiguration)(*configuration);
     return kExitOk;
   }
   const v1::ServerConfig& config = configuration->config;

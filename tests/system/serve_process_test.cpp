@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <boost/json.hpp>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -125,6 +126,27 @@ TEST(ServeProcessTest, PrintsTheSettingsInForceAndWhereTheyComeFrom) {
   EXPECT_TRUE(says("listen.port = 7500", "flag --listen.port")) << output;
   EXPECT_TRUE(says("memory.readers = 8", "default")) << output;
   std::remove(file.c_str());
+}
+
+TEST(ServeProcessTest, PrintsTheSettingsInForceForPrograms) {
+  Process process(
+      Serve({"--check-config", "--json", "--port", "7500"}, {"MNEME_SCHEDULER_STEP_MS=30"}));
+  EXPECT_EQ(process.Wait(), 0) << process.Errors();
+  const boost::json::object settings = boost::json::parse(process.Output()).as_object();
+  EXPECT_EQ(settings.size(), server::Settings().size());
+  const auto in_force = [](boost::json::value value, const char* origin) {
+    return boost::json::value{{"value", std::move(value)}, {"origin", origin}};
+  };
+  EXPECT_EQ(settings.at("listen.port"), in_force(7500, "flag --listen.port"));
+  EXPECT_EQ(settings.at("scheduler.step_ms"), in_force(30, "environment MNEME_SCHEDULER_STEP_MS"));
+  EXPECT_EQ(settings.at("memory.host_bytes_max"), in_force(2147483648, "default"));
+  EXPECT_EQ(settings.at("model_dir"), in_force("", "default"));
+  Process alone(Serve({"--json"}));
+  EXPECT_EQ(alone.Wait(), 2) << "the server itself prints no JSON";
+  Process refused(Serve({"--check-config", "--json", "--port", "0x"}));
+  EXPECT_EQ(refused.Wait(), 2);
+  EXPECT_NE(refused.Output().find("\"code\":\"invalid_argument\""), std::string::npos)
+      << refused.Output();
 }
 
 TEST(ServeProcessTest, SaysOfEverySettingWhatItDoesAndItsDefault) {
