@@ -47,7 +47,7 @@ std::string Remedy(const Error& error) {
     default:
       break;
   }
-  if (error.code() == ErrorCode::kResourceExhausted) return "try again in a moment";
+  if (error.retry_after_ms() > 0) return "try again in a moment";
   return "";
 }
 

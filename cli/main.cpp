@@ -1,16 +1,20 @@
 // mneme: finds the command in the table and runs it.
+#include <sys/resource.h>
+
 #include <boost/system/system_error.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/standard_streams.h"
 
-#include <utility>
-#include <vector>
 namespace mneme::cli {
 namespace {
 
@@ -74,21 +78,38 @@ int Main(std::vector<char*> words) {
   return kExitUsage;
 }
 
-}  // namespace
-}  // namespace mneme::cli
-
-int main(int argc, char** argv) {
-  using mneme::cli::kExitFailed;
-  mneme::cli::OpenClosedStreams();
+int Run(int argc, char** argv) {
   try {
-    return mneme::cli::EndOutput(mneme::cli::Main(mneme::cli::WordsOf(argc, argv)));
+    return EndOutput(Main(WordsOf(argc, argv)));
   } catch (const std::system_error& refused) {
     // A full disk or a closed pipe behind standard output, or no thread to be had.
     std::fprintf(stderr, "mneme: the system refuses: %s\n", refused.what());
   } catch (const boost::system::system_error& refused) {
     std::fprintf(stderr, "mneme: the system refuses: %s\n", refused.what());
+  } catch (const std::bad_alloc&) {
+    std::fputs(
+        "mneme: the system refuses memory: free some, or raise the limit of the process (ulimit "
+        "-v)\n",
+        stderr);
   } catch (const std::exception& exception) {
     std::fprintf(stderr, "mneme: bug: %s\n", exception.what());
   }
   return kExitFailed;
+}
+
+bool AddressSpaceIsLimited() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+}  // namespace
+}  // namespace mneme::cli
+
+int main(int argc, char** argv) {
+  mneme::cli::OpenClosedStreams();
+  const int exit_code = mneme::cli::Run(argc, argv);
+  // The matrix library starts threads before main, which ask for ever for memory that a limit keeps
+  // from them; an ordinary exit waits for these threads.
+  if (mneme::cli::AddressSpaceIsLimited()) std::_Exit(exit_code);
+  return exit_code;
 }

@@ -2,6 +2,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/block_mix.h"
+#include "kernels/cpu/blas_core.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/dense.h"
 #include "kernels/embed.h"
@@ -19,7 +20,9 @@ Result<std::unique_ptr<Stream>> MakeStream(int threads) {
   if (threads < 1 || threads > kThreadsMax)
     return Fail(ErrorCode::kInvalidArgument, "make stream: {} threads, at most {}", threads,
                 kThreadsMax);
-  return std::unique_ptr<Stream>(std::make_unique<cpu::CpuStream>(threads));
+  auto stream = std::make_unique<cpu::CpuStream>(threads);
+  MNEME_TRY(cpu::TakeBlasBuffers(threads));
+  return std::unique_ptr<Stream>(std::move(stream));
 }
 
 KernelTable MakeCpuKernels() {

@@ -26,7 +26,9 @@ Result<std::unique_ptr<PageCache>> PageCache::Make(const PageCacheOptions& optio
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (storage == MAP_FAILED) {
     return Fail(ErrorCode::kResourceExhausted,
-                "page cache: the system refuses {} bytes of address space", storage_bytes);
+                "page cache: the system refuses {} bytes of address space; lower the cap "
+                "(memory.host_bytes_max, --host-mib) or raise the limit of the process (ulimit -v)",
+                storage_bytes);
   }
   return std::unique_ptr<PageCache>(
       new PageCache(options, static_cast<std::byte*>(storage), storage_bytes));

@@ -1,14 +1,19 @@
 #include "kernels/cpu/blas_core.h"
 
 #include <cblas.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <vector>
 
 // Exported by every OpenBLAS that chooses at run time, declared in none of its headers.
 extern "C" {
 __attribute__((weak)) void gotoblas_dynamic_init(void);
 __attribute__((weak)) void gotoblas_dynamic_quit(void);
+__attribute__((weak)) void* blas_memory_alloc(int);
+__attribute__((weak)) void blas_memory_free(void*);
 }
 
 namespace mneme::kernels::cpu {
@@ -42,6 +47,27 @@ void Choose() {
 void ChooseBlasCore() {
   static std::once_flag once;
   std::call_once(once, Choose);
+}
+
+Status TakeBlasBuffers(int threads) {
+  static std::mutex mutex;
+  static int taken = 0;
+  const std::lock_guard lock(mutex);
+  threads = std::min(threads, kBlasBuffersMax);
+  if (threads <= taken || blas_memory_alloc == nullptr || blas_memory_free == nullptr) return {};
+  const size_t bytes = static_cast<size_t>(threads - taken) * kBlasBufferBytes;
+  void* room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED)
+    return Fail(ErrorCode::kResourceExhausted,
+                "matrix library: the system refuses {} bytes of address space, {} for each thread; "
+                "use fewer threads, or raise the limit of the process (ulimit -v)",
+                bytes, kBlasBufferBytes);
+  munmap(room, bytes);
+  std::vector<void*> buffers;  // all at once, so that each is another one
+  for (int thread = 0; thread < threads; ++thread) buffers.push_back(blas_memory_alloc(0));
+  for (void* buffer : buffers) blas_memory_free(buffer);
+  taken = threads;
+  return {};
 }
 
 std::string BlasCore() { return openblas_get_corename(); }

@@ -3,8 +3,10 @@
 #include "kernels/cpu/blas_core.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "kernels/cpu/cpu_stream.h"
 
@@ -21,6 +23,23 @@ TEST(BlasCoreTest, NeverUsesTheOldestKernelsOnAProcessorThatHasMore) {
     EXPECT_NE(BlasCore(), "Prescott");
   }
 #endif
+}
+
+size_t AddressSpaceBytes() {
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<size_t>(getpagesize());
+}
+
+TEST(BlasCoreTest, TakesABufferForEachThreadOnce) {
+  CpuStream stream(1);
+  ASSERT_TRUE(TakeBlasBuffers(3));
+  const size_t before = AddressSpaceBytes();
+  ASSERT_TRUE(TakeBlasBuffers(2));
+  ASSERT_TRUE(TakeBlasBuffers(3));
+  EXPECT_EQ(AddressSpaceBytes(), before) << "they are there";
+  ASSERT_TRUE(TakeBlasBuffers(5));
+  EXPECT_GE(AddressSpaceBytes(), before + 2 * kBlasBufferBytes);
 }
 
 }  // namespace

@@ -92,6 +92,29 @@ TEST_F(RefusalProcessTest, HelpAndVersionAreWhereTheyAreLookedFor) {
   Expect({{"help", "sreve"}, 2, "there is no command `sreve`"});
 }
 
+// With a limit on address space the matrix library used to ask for its buffers for ever.
+TEST_F(RefusalProcessTest, ALimitOnAddressSpaceIsAnAnswer) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than any such limit";
+#endif
+  const auto limited = [](const std::string& kibibytes, const std::string& arguments) {
+    return Process({.arguments = {"/bin/sh", "-c",
+                                  "ulimit -v " + kibibytes + " && exec " MNEME " " + arguments}});
+  };
+  const std::string run = "run --model " + kDemo + " --threads 2 --prompt hi --host-mib ";
+  Process version = limited("200000", "--version");
+  EXPECT_EQ(version.Wait(), 0) << version.Errors();
+  Process pages = limited("2000000", run + "4096");
+  EXPECT_EQ(pages.Wait(), 1);
+  EXPECT_NE(pages.Errors().find("raise the limit"), std::string::npos) << pages.Errors();
+  // Whatever is short: the files, the pages, the buffers, the weights.
+  for (const char* kibibytes : {"200000", "300000", "400000", "450000"}) {
+    Process buffers = limited(kibibytes, run + "64");
+    EXPECT_EQ(buffers.Wait(), 1) << kibibytes << buffers.Errors();
+    EXPECT_EQ(buffers.Errors().find("bug"), std::string::npos) << buffers.Errors();
+  }
+}
+
 TEST_F(RefusalProcessTest, AServerElsewhereIsNotOfferedToBeStarted) {
   Process chat({.arguments = {MNEME, "chat", "a", "--server", "nowhere.invalid"}});
   EXPECT_EQ(chat.Wait(), 4);
