@@ -251,7 +251,9 @@ TEST_F(MhlaSessionTest, AMatrixThatHoldsNoNumberIsRefused) {
   const auto model = MhlaModel::Load(*opened, {.progress = {}});
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().message(),
-            "model folder " + folder.path().string() + ": layer 1: mixing matrix: [1, 0] is nan");
+            "model folder " + folder.path().string() +
+                ": model.safetensors: tensor model.layers.1.attn.mixing_matrix: expected finite "
+                "numbers, found one that is not at 32 of 1024");
 }
 
 }  // namespace
