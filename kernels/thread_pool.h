@@ -1,7 +1,9 @@
 // ThreadPool runs the pieces of one parallel loop on a fixed number of threads.
 //
-// Which thread runs which piece is left open, so a loop body must give the same bits whoever runs
-// it: pieces are cut by the work's own sizes, never by the number of threads.
+// Every thread begins with its own stretch of the pieces, the same in every loop of so many, so
+// that it finds in its caches what it read there the last time: cores may share none of them. Then
+// it helps the others, so a loop body must give the same bits whoever runs it: pieces are cut by
+// the work's own sizes, never by the number of threads.
 //
 // Owns:     threads - 1 workers; the caller is the remaining one. Workers spin for a moment after a
 //           loop, because a decode step is dozens of loops of a few microseconds, then sleep.

@@ -21,6 +21,20 @@ inline void Pause() {
 #endif
 }
 
+// Pieces [next, end): a thread takes its own range first, so that who ran a piece in one loop runs
+// it in the next one like it, with what it read still in its caches. Then it helps the others.
+struct alignas(64) Range {
+  std::atomic<int64_t> next{0};
+  int64_t end = 0;
+
+  // -1 where none is left.
+  int64_t Take() {
+    if (next.load(std::memory_order_relaxed) >= end) return -1;
+    const int64_t piece = next.fetch_add(1, std::memory_order_relaxed);
+    return piece < end ? piece : -1;
+  }
+};
+
 }  // namespace
 
 struct ThreadPool::Shared {
@@ -29,15 +43,24 @@ struct ThreadPool::Shared {
   std::condition_variable wake;
   std::atomic<uint64_t> loop{0};  // counts loops; a worker that sees it move takes part
   std::atomic<bool> stop{false};
-  std::atomic<int64_t> next{0};
-  std::atomic<int> busy{0};  // workers that have not yet left the current loop
-  int64_t pieces = 0;
+  std::vector<Range> ranges;  // [threads], in the order of their pieces
+  std::atomic<int> busy{0};   // workers that have not yet left the current loop
   const std::function<void(int64_t, int)>* body = nullptr;
 
   void Work(int thread) {
-    for (int64_t piece = next.fetch_add(1, std::memory_order_relaxed); piece < pieces;
-         piece = next.fetch_add(1, std::memory_order_relaxed)) {
-      (*body)(piece, thread);
+    const auto own = static_cast<size_t>(thread);
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      Range& range = ranges[(own + i) % ranges.size()];
+      for (int64_t piece = range.Take(); piece >= 0; piece = range.Take()) (*body)(piece, thread);
+    }
+  }
+
+  void Divide(int64_t pieces) {
+    const auto threads = static_cast<int64_t>(ranges.size());
+    for (int64_t thread = 0; thread < threads; ++thread) {
+      Range& range = ranges[static_cast<size_t>(thread)];
+      range.next.store(pieces * thread / threads, std::memory_order_relaxed);
+      range.end = pieces * (thread + 1) / threads;
     }
   }
 
@@ -60,6 +83,7 @@ struct ThreadPool::Shared {
 
 ThreadPool::ThreadPool(int threads) : shared_(std::make_unique<Shared>()) {
   MNEME_CHECK(threads >= 1, "threads {}", threads);
+  shared_->ranges = std::vector<Range>(static_cast<size_t>(threads));
   for (int thread = 1; thread < threads; ++thread)
     shared_->workers.emplace_back([shared = shared_.get(), thread] { shared->WorkerLoop(thread); });
 }
@@ -81,9 +105,8 @@ void ThreadPool::Run(int64_t pieces, const std::function<void(int64_t, int)>& bo
     for (int64_t piece = 0; piece < pieces; ++piece) body(piece, 0);
     return;
   }
-  shared_->pieces = pieces;
   shared_->body = &body;
-  shared_->next.store(0, std::memory_order_relaxed);
+  shared_->Divide(pieces);
   shared_->busy.store(static_cast<int>(shared_->workers.size()), std::memory_order_relaxed);
   {
     std::lock_guard lock(shared_->mutex);  // a worker about to sleep must not miss the loop

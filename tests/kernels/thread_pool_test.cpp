@@ -1,5 +1,5 @@
 // The pool runs every piece exactly once, on any number of threads, loop after loop, asleep or
-// awake.
+// awake, and the same thread begins the same stretch.
 #include "kernels/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -25,6 +25,30 @@ TEST(ThreadPoolTest, RunsEveryPieceOnce) {
       });
       for (const auto& count : runs) EXPECT_EQ(count.load(), 1);
     }
+  }
+}
+
+// No piece ends before every thread has one.
+TEST(ThreadPoolTest, EveryThreadBeginsWithItsOwnStretch) {
+  ThreadPool pool(3);
+  for (int loop = 0; loop < 20; ++loop) {
+    std::atomic<int> begun{0};
+    pool.Run(3, [&](int64_t piece, int thread) {
+      EXPECT_EQ(piece, thread);
+      begun.fetch_add(1);
+      while (begun.load() < 3) std::this_thread::yield();
+    });
+  }
+}
+
+TEST(ThreadPoolTest, WhoIsDoneHelpsTheOthers) {
+  ThreadPool pool(2);
+  for (int loop = 0; loop < 10; ++loop) {
+    std::atomic<int> others{0};
+    pool.Run(8, [&](int64_t piece, int) {
+      if (piece != 0) return static_cast<void>(others.fetch_add(1));
+      while (others.load() < 7) std::this_thread::yield();  // 1 to 3 were this thread's too
+    });
   }
 }
 
