@@ -14,8 +14,6 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_loops.cpp"
 #include <hwy/foreach_target.h>
 //
-#include <hwy/cache_control.h>
-//
 #include <hwy/highway.h>
 //
 #include <hwy/contrib/math/math-inl.h>
@@ -76,6 +74,9 @@ constexpr int64_t kAheadBytes = 8192;
 constexpr int64_t kLineBytes = 64;
 constexpr int kLineFloats = 16;
 
+// Into the second-level cache, which has more room for what is under way than the first.
+HWY_INLINE void AskFor(const void* line) { __builtin_prefetch(line, 0, 2); }
+
 template <typename Row>
 struct Ahead {
   Ahead(int64_t stride, int width)
@@ -84,7 +85,7 @@ struct Ahead {
 
   void Ask(const Row* row) const {
     for (int64_t line = 0; line < bytes; line += kLineBytes)
-      hwy::Prefetch(reinterpret_cast<const char*>(row) + line);
+      AskFor(reinterpret_cast<const char*>(row) + line);
   }
 
   static constexpr int64_t kNumberBytes = sizeof(Row);
@@ -139,16 +140,47 @@ HWY_INLINE void DotRowsOf(const Row* rows, int64_t stride, int count, int width,
   }
 }
 
+// Asks for the strips of f32 rows in the order in which they lie, a strip a call, beginning some
+// rows ahead of the one in hand: a loop that takes strips in another order is met with one stream.
+class StripsAhead {
+ public:
+  StripsAhead(const float* rows, int64_t stride, int count, int width, int strip)
+      : row_(rows + kRows * stride),
+        stride_(stride),
+        left_(count - kRows),
+        width_(width),
+        strip_(strip) {}
+
+  HWY_INLINE void Ask() {
+    if (left_ <= 0) return;
+    for (int i = 0; i < strip_; i += kLineFloats) AskFor(row_ + column_ + i);
+    column_ += strip_;
+    if (column_ + strip_ <= width_) return;
+    column_ = 0;
+    row_ += stride_;
+    --left_;
+  }
+
+ private:
+  static constexpr int kRows = 16;
+
+  const float* row_;
+  int64_t stride_;
+  int left_;  // rows not yet asked for
+  int width_;
+  int strip_;
+  int column_ = 0;
+};
+
 // Columns in strips of four vectors, kept in registers while all rows pass by. One set: rows are
 // taken two at a time, into sums of their own, so that eight additions are in flight. Two sets:
-// rows come in blocks, and while one is read its successor among the `left` rows that follow is
-// asked for.
-constexpr int kBlockRows = 16;
+// rows come in blocks that stay in the first-level cache from strip to strip.
+constexpr int kBlockRows = 8;
 
 template <int kSets, typename Row>
 HWY_INLINE void AddRowsOf(const Row* rows, int64_t stride, int count, int width,
                           const float* weight0, const float* weight1, float* sum0, float* sum1,
-                          int left) {
+                          StripsAhead* strips) {
   const D d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const Ahead<Row> ahead(stride, width);
@@ -182,10 +214,7 @@ HWY_INLINE void AddRowsOf(const Row* rows, int64_t stride, int count, int width,
       }
     }
     for (; j < count; ++j, row += stride) {
-      if (kSets == 2 && j + kBlockRows < left) {
-        const Row* next = row + kBlockRows * stride;
-        for (int i = 0; i < 4 * lanes; i += kLineFloats) hwy::Prefetch(next + i);
-      }
+      if constexpr (kSets == 2) strips->Ask();
       const V v0 = Take(d, row), v1 = Take(d, row + lanes);
       const V v2 = Take(d, row + 2 * lanes), v3 = Take(d, row + 3 * lanes);
       const V w = hn::Set(d, weight0[j]);
@@ -243,19 +272,20 @@ void DotRowsF16Loop(const uint16_t* rows, int count, int width, const float* x, 
 
 void AddRowsLoop(const float* rows, int64_t stride, int count, int width, const float* weight,
                  float* sum) {
-  AddRowsOf<1>(rows, stride, count, width, weight, weight, sum, sum, count);
+  AddRowsOf<1>(rows, stride, count, width, weight, weight, sum, sum, nullptr);
 }
 
 void AddRowsTwiceLoop(const float* rows, int64_t stride, int count, int width, const float* weight0,
                       const float* weight1, float* sum0, float* sum1) {
+  StripsAhead strips(rows, stride, count, width, 4 * static_cast<int>(hn::Lanes(D())));
   for (int j = 0; j < count; j += kBlockRows) {
     AddRowsOf<2>(rows + stride * j, stride, std::min(kBlockRows, count - j), width, weight0 + j,
-                 weight1 + j, sum0, sum1, count - j);
+                 weight1 + j, sum0, sum1, &strips);
   }
 }
 
 void AddRowsF16Loop(const uint16_t* rows, int count, int width, const float* weight, float* sum) {
-  AddRowsOf<1>(rows, width, count, width, weight, weight, sum, sum, count);
+  AddRowsOf<1>(rows, width, count, width, weight, weight, sum, sum, nullptr);
 }
 
 float DotI8Loop(const int8_t* row, int width, const float* x) {
