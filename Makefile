@@ -46,9 +46,9 @@ check: packages  ## before every commit: format, debug build, unit tests, the ru
 check-long: packages  ## before a release: everything under ASan and TSan, and the long figures
 	cmake --preset release && cmake --build --preset release -j $(JOBS)
 	ctest --preset release -C Long -L slow
-	for preset in asan tsan; do \
+	failed=0; for preset in asan tsan; do \
 	  cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && \
-	  ctest --preset $$preset -j 1 || exit 1; done
+	  ctest --preset $$preset -j 1 || failed=1; done; exit $$failed
 
 tidy: packages  ## clang-tidy over the sources that are not tests: about half an hour on one core
 	@command -v clang-tidy > /dev/null || { echo "make tidy needs the package clang-tidy"; exit 1; }
