@@ -39,13 +39,14 @@ struct PageGroupHeader {
   int16_t b_exponent[kGroupHeadsMax] = {};
   int16_t a_exponent[kGroupHeadsMax] = {};
   float log_gamma[kGroupHeadsMax] = {};   // sum of the chunk's log decays; the channels' largest
-  uint8_t a_stored[kGroupHeadsMax] = {};  // 0: dense, log_gamma < kLogGammaDrop, A is read as 0
+  uint8_t a_stored[kGroupHeadsMax] = {};  // 0: dense and forgetting (kLogGammaDrop), A is read as 0
   uint8_t padding[8] = {};
   uint64_t checksum[2] = {};  // XXH3-128 of the group with this field zero; low word first
 };
 static_assert(sizeof(PageGroupHeader) == 128);
 
-// Below this the transition forgets everything that came before by more than f16 can show.
+// Where log_gamma is below this and no number of A above e^kLogGammaDrop, the transition forgets
+// everything that came before by more than f16 can show.
 inline constexpr float kLogGammaDrop = -16.0f;
 
 constexpr size_t PageBytes(int key_dim, int value_dim, Dtype dtype,

@@ -40,6 +40,17 @@ int16_t PackMatrix(const float* x, int rows, int width, int64_t stride, Dtype dt
   return exponent;
 }
 
+// Nothing from before a chunk comes through: its decays say so, and its A, which they alone do not
+// bound where channels decay apart or keys are erased with others.
+bool Forgets(const PackPageArgs& args, int K) {
+  static const float drop = std::exp(kLogGammaDrop);
+  if (args.log_gamma >= kLogGammaDrop) return false;
+  for (int row = 0; row < K; ++row) {
+    if (MagnitudeMax(args.a + row * args.a_stride, K) > drop) return false;
+  }
+  return true;
+}
+
 bool AllFinite(const float* x, int rows, int64_t width, int64_t stride) {
   for (int row = 0; row < rows; ++row) {
     if (!std::isfinite(MagnitudeMax(x + row * stride, width))) return false;
@@ -63,7 +74,7 @@ Status PackPage(const PackPageArgs& args, PageGroupHeader& header, std::byte* gr
   std::byte* a = b + size_t{header.key_dim} * header.value_dim * BytesOf(header.dtype);
   header.log_gamma[head] = args.log_gamma;
   header.b_exponent[head] = PackMatrix(args.b, K, V, args.b_stride, header.dtype, b);
-  header.a_stored[head] = dense && args.log_gamma < kLogGammaDrop ? 0 : 1;
+  header.a_stored[head] = dense && Forgets(args, K) ? 0 : 1;
   header.a_exponent[head] = 0;
   if (!dense) {
     std::copy_n(reinterpret_cast<const std::byte*>(args.a),

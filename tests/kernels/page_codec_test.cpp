@@ -9,6 +9,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/affine_chunk.h"
+#include "kernels/page_read.h"
 #include "tests/support/random_floats.h"
 
 namespace mneme::kernels {
@@ -116,12 +118,53 @@ TEST(PageCodecTest, PackingOneHeadLeavesTheOthersAlone) {
 TEST(PageCodecTest, AForgottenTransitionIsZeroAndSaysSo) {
   for (const float log_gamma : {-16.5f, -15.5f}) {
     Group group(Dtype::kF16);
-    ASSERT_TRUE(group.Pack(Numbers(1.0f, 1.0f), 0, log_gamma));
+    ASSERT_TRUE(group.Pack(Numbers(1e-7f, 1.0f), 0, log_gamma));
     const bool stored = log_gamma >= kLogGammaDrop;
     EXPECT_EQ(group.header.a_stored[0] != 0, stored);
     EXPECT_EQ(group.header.log_gamma[0], log_gamma);
     EXPECT_EQ(group.At<uint16_t>(0, K * V + 3) != 0, stored);
     EXPECT_EQ(PageOf(group.bytes.data(), group.header, 0).a != nullptr, stored);
+  }
+}
+
+// Each channel decays to nothing, but in a token of its own: what the first erases from channel 1
+// it writes to channel 0 after that one's decay, so half of a row comes through.
+TEST(PageCodecTest, AKdaChunkWhoseChannelsDecayApartKeepsItsTransition) {
+  LinearShape shape = kShape;
+  shape.key_dim = shape.value_dim = 2;
+  const AffineShape affine = {.rule = kKdaRule, .key_dim = 2, .value_dim = 2};
+  std::vector<float> a(4), b(4);
+  AffineWorkspace<float> workspace(2, 2);
+  cpu::StartChunk<float>(affine, {a.data(), b.data()});
+  const float half = std::sqrt(0.5f);
+  const float k[2][2] = {{half, half}, {0, 0}}, decay[2][2] = {{-20, 0}, {0, -20}}, v[2] = {};
+  for (const int t : {0, 1}) {
+    ASSERT_TRUE(cpu::StepToken<float>({.shape = affine,
+                                       .token = {.k = k[t], .v = v, .log_decay = decay[t]},
+                                       .chunk = {a.data(), b.data()},
+                                       .workspace = &workspace}));
+  }
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF16}) {
+    PageGroupHeader header = MakePageGroupHeader(shape, dtype, 0, 0, 0);
+    std::vector<std::byte> group(PageGroupBytes(2, 2, 2, dtype));
+    ASSERT_TRUE(cpu::PackPage(
+        {.a = a.data(), .b = b.data(), .a_stride = 2, .b_stride = 2, .log_gamma = -20, .head = 0},
+        header, group.data()));
+    const std::vector<float> q = {1, 0}, gate = {1};
+    const int32_t row = 0;
+    std::vector<float> carry = q, output(2), square(1), scratch(PageReadScratch(2, 2));
+    cpu::ReadPage({.page = PageOf(group.data(), header, 0),
+                   .key_dim = 2,
+                   .value_dim = 2,
+                   .count = 1,
+                   .row = &row,
+                   .gate = gate.data(),
+                   .carry = carry.data(),
+                   .output = output.data(),
+                   .square = square.data(),
+                   .scratch = scratch.data()});
+    EXPECT_NEAR(carry[0], 0.0f, 1e-6f);
+    EXPECT_NEAR(carry[1], -0.5f, 1e-3f);
   }
 }
 
