@@ -27,8 +27,8 @@ struct LocalModelOptions {
   std::string reader;  // native, mhla or hla; empty: the folder's own choice
   kernels::Dtype page_dtype = kernels::Dtype::kF16;
   int threads = 1;
-  int batch_max = 1;            // rows that decode together
-  uint64_t host_bytes_max = 0;  // cap on pages and index entries, bytes
+  int batch_max = 1;                            // rows that decode together
+  uint64_t host_bytes_max = uint64_t{1} << 31;  // cap on pages and index entries, bytes
   // Above 0, for measuring: reader mhla with the newest so many chunks open (RouterWeights::
   // NewestOpen), whatever the folder has; `reader` is not asked.
   int newest_open = 0;

@@ -120,6 +120,9 @@ TEST(OpenChunkTest, ReleasedRowsHaveNoMemoryAndTheOthersStay) {
 
 // As sessions do: large chunks come and go, and each leaves something small behind.
 TEST(OpenChunkTest, SessionsThatCameAndWentLeaveNoMemoryBehind) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer's shadow of memory is resident too";
+#endif
   MemoryLayout layout = support::SmallLayout();
   layout.hidden = 1 << 20;  // 4 MiB each
   const size_t bytes = OpenChunk::Bytes(layout);

@@ -115,7 +115,7 @@ class FakePageStore : public memory::PageStore {
 
  private:
   mutable std::mutex mutex_;
-  bool full_ = false;
+  std::atomic<bool> full_ = false;  // set by the test while the mover writes
   int compactions_ = 0;
   std::map<memory::PageKey, std::vector<std::byte>> values_;
   std::set<memory::NodeKey> nodes_;
