@@ -110,6 +110,9 @@ Status StartMixing(const TokenGrid& grid, const MixingStartOptions& options,
   if (static_cast<int64_t>(mixing.size()) != int64_t{blocks} * blocks)
     return Fail(ErrorCode::kInvalidArgument, "start mixing: {} numbers for {} x {} blocks",
                 mixing.size(), blocks, blocks);
+  if (options.start > MixingStart::kLocal)
+    return Fail(ErrorCode::kInvalidArgument, "start mixing: start is {}, expected 0 to {}",
+                static_cast<int>(options.start), static_cast<int>(MixingStart::kLocal));
   // Written so that NaN is refused too.
   if (!(options.exp_reach > 0) || !(options.local_reach >= 0))
     return Fail(ErrorCode::kInvalidArgument,
@@ -202,8 +205,8 @@ Status Validate(const MhlaGridArgs<Real>& args) {
                   i / blocks, i % blocks, args.mixing[i]);
   }
   if (args.normalizer == GridNormalizer::kNone) return {};
-  if (!(args.epsilon > 0))
-    return Fail(ErrorCode::kInvalidArgument, "{}: epsilon is {}, expected above 0", kOp,
+  if (!(args.epsilon > 0) || std::isinf(args.epsilon))
+    return Fail(ErrorCode::kInvalidArgument, "{}: epsilon is {}, expected a number above 0", kOp,
                 args.epsilon);
   if (args.normalizer == GridNormalizer::kOfPlace && !shape.grid.even())
     return Fail(ErrorCode::kInvalidArgument,

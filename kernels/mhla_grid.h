@@ -65,7 +65,8 @@ Status Validate(const TokenGrid& grid);
 //   kCos       cos(pi/4 d / D)         kLocal    1 where d <= local_reach, else 0
 //   kGaussian  e^(-d^2 / (2 (D/3)^2))
 //
-// One block has weight 1. The released layers begin with kCos (image) and kLinear (video).
+// One block has weight 1. The released layers begin with kCos (image classes), kLinear (image
+// generation and video).
 enum class MixingStart : uint8_t { kLinear, kCos, kExp, kGaussian, kLocal };
 
 struct MixingStartOptions {

@@ -43,8 +43,8 @@ Result<ModelLayout> LayoutNamed(const json::object& top, const json::object& tex
     const json::string* type = value->if_string();
     if (type == nullptr || (*type != "qwen3_5" && *type != "qwen3_5_text"))
       return Fail(ErrorCode::kInvalidArgument,
-                  "{}: model_type: expected qwen3_5, qwen3_5_text or {}, found {}", kConfigName,
-                  kHlaModelType, Found(value));
+                  "{}: model_type: expected qwen3_5, qwen3_5_text, {} or gla, found {}",
+                  kConfigName, kHlaModelType, Found(value));
   }
   return ModelLayout::kQwen35;
 }

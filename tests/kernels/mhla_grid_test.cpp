@@ -395,7 +395,9 @@ TEST_F(MhlaGridRefusalTest, ANormaliserNeedsAnEpsilonAndTheReleasedOneEvenBlocks
   MhlaGridArgs<float> args = Args();
   args.normalizer = GridNormalizer::kOfQuery;
   args.epsilon = 0;
-  EXPECT_EQ(Refusal(args), "mhla grid: epsilon is 0, expected above 0");
+  EXPECT_EQ(Refusal(args), "mhla grid: epsilon is 0, expected a number above 0");
+  args.epsilon = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(Refusal(args), "mhla grid: epsilon is inf, expected a number above 0");
   args.epsilon = 1e-6f;
   EXPECT_EQ(Refusal(args), "");
   args.normalizer = GridNormalizer::kOfPlace;
@@ -415,6 +417,8 @@ TEST_F(MhlaGridRefusalTest, AStartNeedsRoomAndReach) {
   EXPECT_EQ(words({}), "");
   EXPECT_EQ(words({.exp_reach = 0}),
             "start mixing: exp_reach is 0, local_reach is 1.5, expected above 0 and at least 0");
+  EXPECT_EQ(words({.start = static_cast<MixingStart>(5)}),
+            "start mixing: start is 5, expected 0 to 4");
 }
 
 }  // namespace

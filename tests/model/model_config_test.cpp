@@ -137,7 +137,7 @@ TEST(ModelConfigTest, RefusesSizesOutsideTheirLimits) {
       {R"("attention_bias":false)", R"("attention_bias":true)", "attention_bias", "false", "true"},
       {R"("linear_conv_kernel_dim":4)", R"("linear_conv_kernel_dim":3)", "linear_conv_kernel_dim",
        "4", "3"},
-      {"qwen3_5_text", "qwen3_next", "model_type", "qwen3_5, qwen3_5_text or hla",
+      {"qwen3_5_text", "qwen3_next", "model_type", "qwen3_5, qwen3_5_text, hla or gla",
        "\"qwen3_next\""},
       {R"("hidden_size":10)", R"("hidden_size":0)", "hidden_size", "an integer from 1 to 32768",
        "0"},
