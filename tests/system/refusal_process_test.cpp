@@ -51,6 +51,15 @@ class RefusalProcessTest : public ::testing::Test {
     Expect({.arguments = arguments, .exit_code = exit_code, .says = says});
   }
 
+  // The demo model as a folder without static mixing.
+  std::string WithoutMixing() const {
+    const std::string model = temp_ / "without-mixing";
+    std::filesystem::copy(kDemo, model, kReplace);
+    for (const char* name : {"/mixing.safetensors", "/SHA256SUMS"})
+      std::filesystem::remove(model + name);
+    return model;
+  }
+
   const support::TempFolder temp_;
   const std::string store_ = temp_ / "store";
 };
@@ -124,7 +133,7 @@ TEST_F(RefusalProcessTest, AServerElsewhereIsNotOfferedToBeStarted) {
 
 TEST_F(RefusalProcessTest, ServeRefusesAModelThatCannotBeServed) {
   ExpectServe({"--model", temp_ / "none"}, 3, "no such folder");
-  ExpectServe({"--model", kDemo, "--reader", "mhla"}, 1, "has no mixing.safetensors");
+  ExpectServe({"--model", WithoutMixing(), "--reader", "mhla"}, 1, "has no mixing.safetensors");
   ExpectServe({"--model", kDemo, "--memory.host_bytes_max", "1KiB"}, 1, "holds no page group");
   const std::string damaged = temp_ / "damaged";
   std::filesystem::copy(kDemo, damaged);
@@ -171,7 +180,9 @@ TEST_F(RefusalProcessTest, RunRefusesPromptReaderAndSampling) {
   Expect({{"run", "--model", kDemo, "--prompt-file", temp_ / "none"}, 3, "cannot be opened"});
   Expect({{"run", "--model", kDemo}, 2, "give --prompt TEXT or --prompt-file FILE"});
   Expect({{"run", "--model", kDemo, "--prompt", ""}, 1, "the prompt is empty"});
-  Expect({{"run", "--model", kDemo, "--prompt", "a", "--reader", "mhla"}, 1, "has no mixing"});
+  Expect({{"run", "--model", WithoutMixing(), "--prompt", "a", "--reader", "mhla"},
+          1,
+          "has no mixing"});
   Expect({{"run", "--model", kDemo, "--prompt", "a", "--top-p", "2"}, 2, "--top-p"});
   Expect({{"run", "--model", kDemo, "--prompt", "a", "--temperature", "-1"}, 2, "--temperature"});
 }
@@ -274,7 +285,7 @@ TEST_F(RefusalProcessTest, EvalRefusesQuestionsThatAreNone) {
 }
 
 TEST_F(RefusalProcessTest, BenchRefusesAReaderThatIsNotThere) {
-  Expect({{"bench", "--model", kDemo, "--reader", "mhla"}, 1, "has no mixing"});
+  Expect({{"bench", "--model", WithoutMixing(), "--reader", "mhla"}, 1, "has no mixing"});
   Expect({{"bench", "--shape", "0.8b", "--reader", "hla"}, 1, "has no router"});
 }
 

@@ -2,7 +2,7 @@
 
     python3 tools/train/plot_recall.py --measured docs/recall/measured.jsonl --out docs/recall
 
-Each line of the input is what `mneme eval retrieval --json` or `mneme eval needles --json` printed. Three files come out:
+Each line of the input is what `mneme eval retrieval --json` or `mneme eval needles --json` printed; lines of other weights than the shipped ones have their name as "weights". Three files come out:
 
     length.svg    recall against length, by reader, for both halves of the corpus (dashed: the half the model was trained on)
     needles.svg   recall by depth and length, a map for every reader and half
@@ -16,7 +16,7 @@ from pathlib import Path
 
 HALVES = {"held_out": "held out", "in_distribution": "as trained"}
 INK, PALE, PAPER = "#24292f", "#d0d7de", "#ffffff"
-READER_COLOURS = {"HLA": "#0969da", "MHLA": "#8250df", "native": "#cf222e", "gates closed": "#6e7781"}
+READER_COLOURS = {"HLA": "#0969da", "MHLA": "#8250df", "native": "#cf222e", "native control": "#bc4c00", "gates closed": "#6e7781"}
 LAYER_COLOURS = ["#0969da", "#1a7f37", "#bc4c00", "#8250df", "#cf222e", "#6e7781"]
 # Longer lists of facts are a test of their own and stand in the tables.
 FACTS_MAX = 40
@@ -94,6 +94,8 @@ def short(tokens):
 
 
 def reader_of(row):
+    if "weights" in row:
+        return row["weights"]
     if row["gates_closed"]:
         return "gates closed"
     return row["reader"].upper() if row["reader"] in ("hla", "mhla") else row["reader"]
