@@ -105,14 +105,12 @@ std::string IdentityDifference(const std::string& here, const std::string& sessi
     return fmt::format("it was made with another reader; serve it with --reader {}", reader);
   if (files.empty()) {
     return fmt::format(
-        "it was made with other settings: {}; serve it with those, or open another "
-        "session",
+        "it was made with other settings: {}; serve it with those, or open another session",
         settings);
   }
   return fmt::format(
       "it was made with another model: other {}{}{}; serve it with the model folder that it was "
-      "made "
-      "with, or open another session",
+      "made with, or open another session",
       files, settings.empty() ? "" : ", and other ", settings);
 }
 

@@ -15,16 +15,16 @@ constexpr int kSliceTokensMax = 256;
 
 Result<std::unique_ptr<LocalModel>> LocalModel::Load(const ModelFolder& folder,
                                                      const LocalModelOptions& options) {
-  if (options.newest_open > 0) {
-    MNEME_TRY(folder.CheckFitsMachine(memory::Reader::kMhla, options.page_dtype));
-    return Make(folder.config(), folder.weights(),
-                RouterWeights::NewestOpen(folder.config(), options.newest_open),
-                memory::Reader::kMhla, options);
-  }
-  auto reader = folder.ChooseReader(options.reader);
+  const bool mixes = options.newest_open > 0;
+  Result<memory::Reader> reader = memory::Reader::kMhla;
+  if (!mixes) reader = folder.ChooseReader(options.reader);
   MNEME_TRY(reader);
   MNEME_TRY(folder.CheckFitsMachine(*reader, options.page_dtype));
   MNEME_TRY(folder.CheckFinite());
+  if (mixes) {
+    return Make(folder.config(), folder.weights(),
+                RouterWeights::NewestOpen(folder.config(), options.newest_open), *reader, options);
+  }
   return Make(folder.config(), folder.weights(), folder.router(), *reader, options);
 }
 

@@ -5,8 +5,9 @@
 //   mhla_grid 1 14 14 1 7 7 2 32 48     an image in 2 x 2 blocks; without arguments, too
 //   mhla_grid 5 6 8 2 3 4 1 24 16       a video whose last blocks are smaller
 //
-// The mixing matrix is what the released image layers begin with; the normaliser is on. Prints the
-// largest difference, relative to the largest output, and exits with 1 where it is above 1e-10.
+// The mixing matrix is what the released layers of image classes begin with; the normaliser is on.
+// Prints the largest difference, relative to the largest output, and exits with 1 where it is above
+// 1e-10.
 #include "kernels/mhla_grid.h"
 
 #include <fmt/format.h>
