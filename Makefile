@@ -47,9 +47,11 @@ check-long: packages  ## before a release: everything under ASan and TSan, and t
 	cmake --preset release && cmake --build --preset release -j $(JOBS)
 	ctest --preset release -C Long -L slow
 	failed=0; for preset in asan tsan; do \
-	  cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && \
-	  ctest --preset $$preset -j $(JOBS) -L unit || failed=1; \
-	  ctest --preset $$preset -j 1 -LE unit || failed=1; done; exit $$failed
+	  if cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS); then \
+	    ctest --preset $$preset -j $(JOBS) -L unit || failed=1; \
+	    ctest --preset $$preset -j 1 -LE unit || failed=1; \
+	  else failed=1; fi; \
+	done; exit $$failed
 
 tidy: packages  ## clang-tidy over the sources that are not tests: about half an hour on one core
 	@command -v clang-tidy > /dev/null || { echo "make tidy needs the package clang-tidy"; exit 1; }

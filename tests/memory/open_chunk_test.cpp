@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "tests/support/layouts.h"
+#include "tests/support/sanitizers.h"
 
 namespace mneme::memory {
 namespace {
@@ -120,9 +121,8 @@ TEST(OpenChunkTest, ReleasedRowsHaveNoMemoryAndTheOthersStay) {
 
 // As sessions do: large chunks come and go, and each leaves something small behind.
 TEST(OpenChunkTest, SessionsThatCameAndWentLeaveNoMemoryBehind) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "ThreadSanitizer's shadow of memory is resident too";
-#endif
+  if (support::kThreadSanitizer)
+    GTEST_SKIP() << "ThreadSanitizer's shadow of memory is resident too";
   MemoryLayout layout = support::SmallLayout();
   layout.hidden = 1 << 20;  // 4 MiB each
   const size_t bytes = OpenChunk::Bytes(layout);
