@@ -1,4 +1,5 @@
-// mneme eval: stress tests of memory: retrieval, needles and written questions.
+// mneme eval: stress tests of memory: retrieval, needles, written questions, and histories for
+// other readers.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,7 @@ examples:
   mneme eval retrieval --model checkpoints/demo --quick
   mneme eval needles --model checkpoints/demo
   mneme eval questions --model checkpoints/demo --file mine.json
+  mneme eval histories --model checkpoints/demo --tokens 131072 > histories.jsonl
 
 `mneme eval COMMAND --help` says what each tells, asks and counts.)";
 
@@ -59,6 +61,18 @@ alone, without a full stop, or "unknown" where the right answer is that it was n
 is told in one history, in turn and at even distances among held-out texts; each question is asked
 in a fork of its own. An answer is right when it is the model's sentence for this value, to the
 letter.)";
+
+constexpr char kHistoriesFooter[] = R"(
+examples:
+  mneme eval histories --model checkpoints/demo --tokens 131072 > histories.jsonl
+  mneme eval histories --model checkpoints/demo --tokens 4096 --histories 5 --corrected 2 --untold 2
+
+Writes what `mneme eval retrieval` with the same options would tell and ask, for other servers and
+readers, and asks nobody: of the model only its tokenizer is used. One JSON object a line:
+  corpus     "in_distribution" or "held_out";  history, seed: which one it is
+  exchanges  [{"message", "reply"}], the conversation;  ids: its tokens
+  questions  [{"kind", "depth", "ask", "answer", "ids", "answer_ids"}], each to be asked in a fork
+             after the conversation; ids end where the answer begins)";
 
 // The two halves of the corpus, in progress and results. JSON has in_distribution and held_out.
 constexpr char kAsTrained[] = "as trained";
@@ -360,12 +374,71 @@ Status RunQuestions(EvalCommand& command) {
   return {};
 }
 
-void AddSharedOptions(CLI::App& app, EvalCommand& command) {
-  AddLocalModelOptions(app, command.choice);
+boost::json::array ToJson(const std::vector<int32_t>& ids) {
+  return boost::json::array(ids.begin(), ids.end());
+}
+
+Result<boost::json::object> ToJson(const eval::History& history,
+                                   const eval::HistoryWriter& writer) {
+  boost::json::array exchanges, questions;
+  for (const eval::Exchange& exchange : history.exchanges)
+    exchanges.push_back(
+        boost::json::object({{"message", exchange.message}, {"reply", exchange.reply}}));
+  for (const eval::Question& question : history.questions) {
+    const auto ids = writer.QuestionIds(question);
+    MNEME_TRY(ids);
+    const auto answer_ids = writer.AnswerIds(question);
+    MNEME_TRY(answer_ids);
+    boost::json::object object = {{"kind", NameOf(question.kind)},
+                                  {"ask", question.text},
+                                  {"answer", question.answer},
+                                  {"ids", ToJson(*ids)},
+                                  {"answer_ids", ToJson(*answer_ids)}};
+    if (question.depth >= 0) object["depth"] = question.depth;
+    questions.push_back(std::move(object));
+  }
+  return boost::json::object({{"exchanges", std::move(exchanges)},
+                              {"ids", ToJson(history.ids)},
+                              {"questions", std::move(questions)}});
+}
+
+Status RunHistories(const EvalCommand& command) {
+  const auto corpora = LoadCorpora(command.corpus);
+  MNEME_TRY(corpora);
+  MNEME_TRY(eval::CheckHistory(command.options.history));
+  const auto folder = model::ModelFolder::Open(command.choice.folder);
+  MNEME_TRY(folder);
+  const auto tokenizer = folder->OpenTokenizer();
+  MNEME_TRY(tokenizer);
+  const auto chat = model::ChatTemplate::Make(*tokenizer);
+  MNEME_TRY(chat);
+  for (const auto& [name, corpus] : {std::pair("in_distribution", &corpora->trained),
+                                     std::pair("held_out", &corpora->held_out)}) {
+    eval::HistoryWriter writer(*corpus, *tokenizer, *chat, command.options.seed);
+    for (int index = 0; index < command.options.histories; ++index) {
+      const auto history = writer.Write(command.options.history);
+      MNEME_TRY(history);
+      boost::json::object line = {
+          {"corpus", name}, {"history", index}, {"seed", command.options.seed}};
+      const auto found = ToJson(*history, writer);
+      MNEME_TRY(found);
+      for (const auto& field : *found) line[field.key()] = field.value();
+      fmt::print("{}\n", boost::json::serialize(line));
+    }
+  }
+  return {};
+}
+
+void AddCorpusOptions(CLI::App& app, EvalCommand& command) {
   app.add_option("--corpus", command.corpus, "folder with train/ and held_out/")
       ->capture_default_str();
   app.add_option("--seed", command.options.seed, "any seed makes other histories")
       ->capture_default_str();
+}
+
+void AddSharedOptions(CLI::App& app, EvalCommand& command) {
+  AddLocalModelOptions(app, command.choice);
+  AddCorpusOptions(app, command);
   app.add_flag("--close-gates", command.options.close_gates, "read no closed chunk");
   app.add_flag("--json", command.json, "one JSON object instead of text");
 }
@@ -386,10 +459,9 @@ void AddLength(CLI::App& app, EvalCommand& command) {
       ->capture_default_str();
 }
 
-void AddRetrieval(CLI::App& app, EvalCommand& command) {
+// What HistoryOptions are made of.
+void AddHistoryOptions(CLI::App& app, EvalCommand& command) {
   eval::HistoryOptions& history = command.options.history;
-  app.footer(kRetrievalFooter);
-  AddSharedOptions(app, command);
   AddFactOptions(app, command);
   AddLength(app, command);
   app.add_option("--corrected", history.corrected, "of them told again with another value")
@@ -399,6 +471,12 @@ void AddRetrieval(CLI::App& app, EvalCommand& command) {
   app.add_option("--depth", history.last_depth, "facts stand in this first share of the history")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+}
+
+void AddRetrieval(CLI::App& app, EvalCommand& command) {
+  app.footer(kRetrievalFooter);
+  AddSharedOptions(app, command);
+  AddHistoryOptions(app, command);
   app.add_flag("--quick", command.quick, "one history of 4096 tokens and 10 facts in each half");
   app.add_flag("--show-wrong", command.show_wrong, "print the answers that were wrong");
 }
@@ -420,6 +498,14 @@ void AddQuestions(CLI::App& app, EvalCommand& command) {
   app.add_option("--file", command.file, "questions as JSON, see below")->required();
 }
 
+void AddHistories(CLI::App& app, EvalCommand& command) {
+  app.footer(kHistoriesFooter);
+  app.add_option("--model", command.choice.folder, "folder whose tokenizer.json counts the tokens")
+      ->required();
+  AddCorpusOptions(app, command);
+  AddHistoryOptions(app, command);
+}
+
 }  // namespace
 
 int RunEval(int argc, char** argv) {
@@ -434,10 +520,13 @@ int RunEval(int argc, char** argv) {
   AddNeedles(*needles, command);
   CLI::App* questions = app.add_subcommand("questions", "what people wrote by hand");
   AddQuestions(*questions, command);
+  CLI::App* histories = app.add_subcommand("histories", "the conversations, for other readers");
+  AddHistories(*histories, command);
   if (const int exit = ParseCommandLine(app, argc, argv); exit >= 0) return exit;
-  const Status status = retrieval->parsed() ? RunRetrieval(command)
-                        : needles->parsed() ? RunNeedles(command)
-                                            : RunQuestions(command);
+  const Status status = retrieval->parsed()   ? RunRetrieval(command)
+                        : needles->parsed()   ? RunNeedles(command)
+                        : histories->parsed() ? RunHistories(command)
+                                              : RunQuestions(command);
   if (!status)
     return Complain("eval " + app.get_subcommands().front()->get_name(), status.error(),
                     command.json);

@@ -134,6 +134,13 @@ Result<std::vector<int32_t>> HistoryWriter::QuestionIds(const Question& question
   return std::move(*ids);
 }
 
+Result<std::vector<int32_t>> HistoryWriter::AnswerIds(const Question& question) const {
+  auto ids = tokenizer_.Encode(question.answer, model::SpecialTokens::kAsText);
+  MNEME_TRY(ids);
+  ids->push_back(*tokenizer_.IdOf("<|im_end|>"));  // ChatTemplate::Make has seen it
+  return std::move(*ids);
+}
+
 std::vector<Key> HistoryWriter::Keys(size_t count) {
   std::vector<Key> keys;
   while (keys.size() < count) {

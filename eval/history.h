@@ -72,6 +72,8 @@ class HistoryWriter {
 
   // The tokens of a question and of the prompt to answer it.
   Result<std::vector<int32_t>> QuestionIds(const Question& question) const;
+  // The tokens of its answer, with the one that ends a turn.
+  Result<std::vector<int32_t>> AnswerIds(const Question& question) const;
 
  private:
   struct Telling {

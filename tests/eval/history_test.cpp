@@ -105,6 +105,29 @@ TEST_F(HistoryTest, IsTheTokensOfItsExchanges) {
   EXPECT_EQ(*ids, history->ids);
 }
 
+TEST_F(HistoryTest, AQuestionAndItsAnswerAreTheTokensOfTheirTurns) {
+  HistoryWriter writer(*corpus_, *tokenizer_, *chat_, 5);
+  const auto history = writer.Write({.tokens = 2000, .facts = 5, .untold = 1});
+  ASSERT_TRUE(history);
+  for (const Question& question : history->questions) {
+    const std::vector<model::ChatMessage> turns = {{.role = model::ChatRole::kUser,
+                                                    .content = question.text,
+                                                    .reasoning = {},
+                                                    .tool_calls = {}},
+                                                   {.role = model::ChatRole::kAssistant,
+                                                    .content = question.answer,
+                                                    .reasoning = {},
+                                                    .tool_calls = {}}};
+    auto expected = chat_->Render(turns, {.end = model::LogEnd::kBetweenTurns});
+    auto ids = writer.QuestionIds(question);
+    const auto answer = writer.AnswerIds(question);
+    ASSERT_TRUE(expected && ids && answer);
+    ids->insert(ids->end(), answer->begin(), answer->end());
+    expected->pop_back();  // the line's end after a turn, which comes with the next
+    EXPECT_EQ(*ids, *expected) << question.answer;
+  }
+}
+
 TEST_F(HistoryTest, TellsWhatPeopleWroteInItsOrderAndAllOver) {
   std::vector<WrittenQuestion> questions;
   for (int index = 0; index < 20; ++index) {

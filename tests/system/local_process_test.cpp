@@ -1,10 +1,13 @@
 // The real binary on the shipped model: what people type first must work as the documents say.
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -241,6 +244,40 @@ TEST(LocalProcessTest, QuestionsOfAFileAreAskedAndEveryAnswerIsShown) {
   EXPECT_NE(json.Output().find("\"expected\":\"5822.\",\"answered\":\"5822.\",\"right\":true"),
             std::string::npos)
       << json.Output();
+}
+
+// What another reader is given is what this one reads.
+TEST(LocalProcessTest, HistoriesAreThoseThatRetrievalReads) {
+  const std::vector<std::string> same = {
+      "--model", kDemo, "--corpus",    kCorpus, "--tokens", "500", "--facts",     "2",
+      "--seed",  "7",   "--corrected", "1",     "--untold", "1",   "--histories", "2"};
+  const auto said = [&](const std::string& command, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {MNEME, "eval", command};
+    arguments.insert(arguments.end(), same.begin(), same.end());
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Process process({.arguments = arguments});
+    EXPECT_EQ(process.Wait(120'000), 0) << process.Errors();
+    return process.Output();
+  };
+  const boost::json::value read = boost::json::parse(said("retrieval", {"--json"}));
+  std::istringstream lines(said("histories", {}));
+  std::map<std::string, size_t> tokens, questions;
+  for (std::string line; std::getline(lines, line);) {
+    const boost::json::object history = boost::json::parse(line).as_object();
+    const std::string half(history.at("corpus").as_string());
+    EXPECT_EQ(history.at("seed").as_int64(), 7);
+    EXPECT_FALSE(history.at("exchanges").as_array().empty());
+    tokens[half] += history.at("ids").as_array().size();
+    for (const boost::json::value& question : history.at("questions").as_array()) {
+      ++questions[half];
+      EXPECT_GT(question.at("answer_ids").as_array().size(), 1u);
+    }
+  }
+  ASSERT_EQ(tokens.size(), 2u);
+  for (const auto& [half, count] : tokens) {
+    EXPECT_EQ(count, read.at(half).at("tokens_read").to_number<size_t>()) << half;
+    EXPECT_EQ(questions[half], read.at(half).at("asked").to_number<size_t>()) << half;
+  }
 }
 
 // A lost watermark leaves the server unsure of what it promised: it says so, and goes on only when

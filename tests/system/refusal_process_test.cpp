@@ -13,6 +13,7 @@
 
 #include "memory/file_descriptor.h"
 #include "tests/support/process.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/temp_folder.h"
 
 namespace mneme {
@@ -79,7 +80,7 @@ TEST_F(RefusalProcessTest, ServeAsksForWhatIsMissingAlone) {
 TEST_F(RefusalProcessTest, ACommandThatIsNotThereIsNamedBesideThoseThatAre) {
   Expect({{"model", "chek", kDemo}, 2, "there is no command `chek`; there are inspect, check"});
   Expect({{"session", "list", "--json"}, 2, "there is no command `list`; there are ls, show, rm"});
-  Expect({{"eval"}, 2, "which command? there are retrieval, needles, questions"});
+  Expect({{"eval"}, 2, "which command? there are retrieval, needles, questions, histories"});
   Expect({{"session", "show"}, 2, "name is required"});
 }
 
@@ -103,9 +104,7 @@ TEST_F(RefusalProcessTest, HelpAndVersionAreWhereTheyAreLookedFor) {
 
 // With a limit on address space the matrix library used to ask for its buffers for ever.
 TEST_F(RefusalProcessTest, ALimitOnAddressSpaceIsAnAnswer) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers need more address space than any such limit";
-#endif
+  if (support::kSanitizer) GTEST_SKIP() << "sanitizers need more address space than any such limit";
   const auto limited = [](const std::string& kibibytes, const std::string& arguments) {
     return Process({.arguments = {"/bin/sh", "-c",
                                   "ulimit -v " + kibibytes + " && exec " MNEME " " + arguments}});

@@ -175,9 +175,10 @@ TEST(ServeProcessTest, RefusesCommandsAndFlagsItDoesNotKnow) {
 }
 
 TEST(ServeProcessTest, TeachesWithExamplesWhenAskedForHelp) {
-  for (const std::string command : {"", "serve", "chat", "session", "session ls", "session show",
-                                    "session rm", "run", "model", "model inspect", "bench", "demo",
-                                    "eval", "eval retrieval", "eval needles", "eval questions"}) {
+  for (const std::string command :
+       {"", "serve", "chat", "session", "session ls", "session show", "session rm", "run", "model",
+        "model inspect", "bench", "demo", "eval", "eval retrieval", "eval needles",
+        "eval questions", "eval histories"}) {
     std::vector<std::string> arguments = {MNEME_ON_FAKE};
     std::istringstream words(command);
     for (std::string word; words >> word;) arguments.push_back(word);
