@@ -13,6 +13,7 @@ import torch
 
 import checkpoint
 from gdn import UnitLowerInverse
+from long_reader import LongReader
 from model import Gating, Model, ModelConfig, mixed_states, states_before
 from reference import Reader
 from training_data import Conversations
@@ -50,6 +51,29 @@ def check_readers(folder, ids, reader_name):
     print(f"{reader_name}: {len(ids)} tokens, chunk form against plain reader {worst:.1e}, float16 pages {worst_rounded:.1e}, "
           f"{opened / len(ids):.3f} gates open a token in the last layer", flush=True)
     assert worst < 1e-3
+
+
+def check_long_reader(folder):
+    """Reading in blocks and asking in forks against one forward pass, over gates that open, close and exceed the cap."""
+    model = checkpoint.load(folder)
+    random = torch.Generator().manual_seed(6)
+    history = torch.randint(0, 4096, (40 * 256 + 100,), generator=random).tolist()
+    tails = torch.randint(0, 4096, (3, 668), generator=random)  # to the end of the second chunk after the last whole one
+    for pages_max in (2, 16):
+        reader = LongReader(model, theta=0.1, pages_max=pages_max)
+        rest = reader.read(history, forks=3)
+        for again in range(2):  # forks leave the memory as it was
+            hidden = reader.fork(torch.stack([torch.cat([torch.tensor(rest), tail]) for tail in tails]))
+        worst = 0.0
+        for tail, states in zip(tails, hidden):
+            batch = torch.cat([torch.tensor(history), tail])[None]
+            gating = Gating.everywhere(batch, theta=0.1, pages_max=pages_max, record=[])
+            with torch.no_grad():
+                expected = model(batch, gating)[0, len(history) - len(rest):]
+            worst = max(worst, ((states - expected).norm() / expected.norm()).item())
+        opened = (gating.record[0][..., :len(history) - len(rest), :] > 0).sum().item()
+        print(f"long reader: {len(history)} tokens and forks of {len(tails[0])}, cap {pages_max}, against one pass {worst:.1e}, {opened} gates open", flush=True)
+        assert worst < 1e-4 and opened == reader.open_gates[2]
 
 
 def check_inverse_gradient():
@@ -102,6 +126,7 @@ def main():
         ids = torch.randint(0, 4096, (arguments.tokens,), generator=torch.Generator().manual_seed(5)).tolist()
         check_readers(folder, ids, "hla")
         check_readers(folder, ids, "native")
+        check_long_reader(folder)
 
 
 if __name__ == "__main__":

@@ -155,15 +155,7 @@ class LinearAttention(nn.Module):
         B, T, _ = h.shape
         H, K, N = self.heads, self.head_width, T // CHUNK
         qkv = self.in_proj_qkv(h)
-        q, k, v = causal_conv(qkv, self.conv).view(B, T, 3, H, K).unbind(2)
-        beta = self.in_proj_b(h).float().sigmoid()
-        g = -self.A_log.exp() * F.softplus(self.in_proj_a(h).float() + self.dt_bias)
-
-        def chunks(x):
-            return x.reshape(B * N, CHUNK, H, -1).transpose(1, 2).contiguous()
-
-        local, read, carry = chunk_transitions(chunks(unit(q) * K ** -0.5), chunks(unit(k)), chunks(v),
-                                               chunks(beta).squeeze(-1), chunks(g).squeeze(-1))
+        local, read, carry = self.transitions(h, causal_conv(qkv, self.conv))
         carry = carry.view(B, N, H, K, 2 * K)
         native, mixed = gating is not None and gating.native, gating is not None and gating.mixing is not None
         if self.router is None or native or mixed:
@@ -184,7 +176,25 @@ class LinearAttention(nn.Module):
                     gating.record.append(gates)
                 history = routed_read(row_reads, carry, gates)
                 o = o.scatter_add(1, rows.expand(-1, -1, H, K), history.transpose(1, 2))
-        z = self.in_proj_z(h).view(B, T, H, K)
+        return self.output(h, o)
+
+    def transitions(self, h, qkv):
+        """h [B,T,D] and its q, k, v after the convolution [B,T,3HK] -> what chunk_transitions gives for all B*N chunks."""
+        B, T, _ = h.shape
+        H, K, N = self.heads, self.head_width, T // CHUNK
+        q, k, v = qkv.view(B, T, 3, H, K).unbind(2)
+        beta = self.in_proj_b(h).float().sigmoid()
+        g = -self.A_log.exp() * F.softplus(self.in_proj_a(h).float() + self.dt_bias)
+
+        def chunks(x):
+            return x.reshape(B * N, CHUNK, H, -1).transpose(1, 2).contiguous()
+
+        return chunk_transitions(chunks(unit(q) * K ** -0.5), chunks(unit(k)), chunks(v),
+                                 chunks(beta).squeeze(-1), chunks(g).squeeze(-1))
+
+    def output(self, h, o):
+        """What the layer adds to the residual stream, of the reads o [B,T,H,K]."""
+        z = self.in_proj_z(h).view(o.shape)
         return self.out_proj(gated_norm(o, self.norm, z).to(h.dtype).flatten(2))
 
     def _gates(self, qkv, gating, trace):
