@@ -69,7 +69,7 @@ examples:
 
 Writes what `mneme eval retrieval` with the same options would tell and ask, for other servers and
 readers, and asks nobody: of the model only its tokenizer is used. One JSON object a line:
-  corpus     "in_distribution" or "held_out";  history, seed: which one it is
+  corpus     "in_distribution" or "held_out";  history, seed, tokens: which one, how long
   exchanges  [{"message", "reply"}], the conversation;  ids: its tokens
   questions  [{"kind", "depth", "ask", "answer", "ids", "answer_ids"}], each to be asked in a fork
              after the conversation; ids end where the answer begins)";
@@ -418,8 +418,10 @@ Status RunHistories(const EvalCommand& command) {
     for (int index = 0; index < command.options.histories; ++index) {
       const auto history = writer.Write(command.options.history);
       MNEME_TRY(history);
-      boost::json::object line = {
-          {"corpus", name}, {"history", index}, {"seed", command.options.seed}};
+      boost::json::object line = {{"corpus", name},
+                                  {"history", index},
+                                  {"seed", command.options.seed},
+                                  {"tokens", command.options.history.tokens}};
       const auto found = ToJson(*history, writer);
       MNEME_TRY(found);
       for (const auto& field : *found) line[field.key()] = field.value();

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "model/model_folder.h"
+#include "tests/support/sanitizers.h"
 
 namespace mneme::support {
 
@@ -27,6 +28,9 @@ std::string Answer::text() const {
 
 namespace {
 
+// Far more than the longest answer takes.
+constexpr std::chrono::seconds kAnswerWait{kSanitizer ? 200 : 20};
+
 // Takes what there is; true once the last event is among it.
 bool TakeEvents(Asked& asked) {
   size_t bytes = 0;
@@ -41,7 +45,7 @@ bool TakeEvents(Asked& asked) {
 }  // namespace
 
 Answer Asked::Wait() {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto until = std::chrono::steady_clock::now() + kAnswerWait;
   while (!TakeEvents(*this)) {
     MNEME_CHECK(std::chrono::steady_clock::now() < until, "no answer to request {}",
                 call->request().request_id());

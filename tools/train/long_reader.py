@@ -3,7 +3,7 @@
     build/release/cli/mneme eval histories --model checkpoints/demo --tokens 524288 --facts 40 --histories 5 | gzip > histories.jsonl.gz
     python3 tools/train/long_reader.py --model checkpoints/demo --histories histories.jsonl.gz
 
-Prints one JSON line per history. The reader is the HLA reader of model.py (float32 pages, no TF32), with the chunks that
+Prints a JSON line per history and one of them all. The reader is the HLA reader of model.py (float32 pages, no TF32), with the chunks that
 were read kept as a table. An answer is right when each of its tokens, in its place, is the most probable, as in evaluate.py.
 """
 
@@ -149,12 +149,24 @@ def measure(reader, history, batch):
     for question, predicted in found:
         asked[question["kind"]] += 1
         right[question["kind"]] += predicted == question["answer_ids"]
-    memories = [m for layer, m in zip(reader.model.layers, reader.memories) if layer.attention.router]
-    tokens = memories[0].closed * CHUNK
-    gates = {layer: round(opened / tokens / reader.model.config.heads, 6) for layer, opened in sorted(reader.open_gates.items())}
-    return {"corpus": history["corpus"], "history": history["history"], "tokens": len(history["ids"]), "asked": asked.total(), "right": right.total(),
-            "asked_of": dict(asked), "right_of": dict(right), "gates_open_while_read": gates, "seconds": round(time.time() - started, 1),
-            "wrong": [question["ask"] for question, predicted in found if predicted != question["answer_ids"]]}
+    routed = [memory for layer, memory in zip(reader.model.layers, reader.memories) if layer.attention.router]
+    heads = routed[0].closed * CHUNK * reader.model.config.heads
+    return {"corpus": history["corpus"], "history": history["history"], "seed": history["seed"], "tokens": history["tokens"],
+            "asked": asked, "right": right, "gates_open_while_read": {layer: round(n / heads, 6) for layer, n in sorted(reader.open_gates.items())},
+            "seconds": round(time.time() - started, 1), "wrong": [question["ask"] for question, predicted in found if predicted != question["answer_ids"]]}
+
+
+def total(measured):
+    """What `mneme eval retrieval --json` would print of these histories, as far as it was measured here."""
+    def half(corpus):
+        asked, right = (sum((Counter(m[what]) for m in measured if m["corpus"] == corpus), Counter()) for what in ("asked", "right"))
+        return {"asked": asked.total(), "right": right.total(), **{f"{kind}_{what}": count[kind] for kind in ("corrected", "untold")
+                                                                   for what, count in (("asked", asked), ("right", right))}}
+    first = measured[0]
+    facts = sum(first["asked"].values()) - first["asked"].get("untold", 0)
+    return {"tokens": first["tokens"], "facts": facts, "histories": max(m["history"] for m in measured) + 1, "seed": first["seed"], "reader": "hla",
+            "gates_closed": False, "in_distribution": half("in_distribution"), "held_out": half("held_out"),
+            "seconds": round(sum(m["seconds"] for m in measured), 1), "by": "tools/train/long_reader.py"}
 
 
 def main():
@@ -168,9 +180,12 @@ def main():
     torch.set_float32_matmul_precision("highest")
     reader = LongReader(checkpoint.load(arguments.model).to(arguments.device), float(settings["theta"]), int(settings["pages_max"]))
     opened = gzip.open if arguments.histories.endswith(".gz") else open
+    measured = []
     with opened(arguments.histories, "rt") as lines:
         for line in lines:
-            print(json.dumps(measure(reader, json.loads(line), arguments.batch)), flush=True)
+            measured.append(measure(reader, json.loads(line), arguments.batch))
+            print(json.dumps(measured[-1]), flush=True)
+    print(json.dumps(total(measured)))
 
 
 if __name__ == "__main__":
