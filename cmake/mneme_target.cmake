@@ -16,8 +16,6 @@ set(MNEME_SANITIZE "" CACHE STRING "address,undefined or thread; empty for none"
 if(MNEME_SANITIZE)
   add_compile_options(-fsanitize=${MNEME_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${MNEME_SANITIZE})
-  # GCC 12 takes what they add for reads of uninitialized values: std::regex in a test.
-  add_compile_options(-Wno-maybe-uninitialized)
   if(MNEME_SANITIZE STREQUAL thread)
     add_compile_options(-Wno-tsan)  # Asio's fences, which ThreadSanitizer does not follow
   endif()
