@@ -53,7 +53,7 @@ examples:
   mneme eval questions --model checkpoints/demo --file mine.json --tokens 131072 --json
 
 FILE is a list of questions:
-  [{"tell": ["My locker code is 4711.", "No, make that 5822."],
+  [{"tell": ["My locker code is 4711.", "Correction: my locker code is 5822."],
     "ask": "What is my locker code?", "answer": "5822"},
    {"tell": [], "ask": "Where do I park?", "answer": "unknown"}]
 tell is told in this order, and a later sentence may correct an earlier one; answer is the value

@@ -110,6 +110,20 @@ Status ServedModel::TakeFingerprints() {
   return {};
 }
 
+// The worst that is known of the log.
+std::string WhatIsMissing(const std::vector<memory::Regression>& regressions,
+                          const std::string& folder) {
+  const bool unproved = std::ranges::all_of(regressions, [](const memory::Regression& regression) {
+    return regression.cause == memory::RegressionCause::kWatermarkMissing;
+  });
+  if (!unproved) return fmt::format("turns that were acknowledged are missing from {}", folder);
+  return fmt::format(
+      "the file `watermark` of {} is gone or cannot be read, so nobody can tell whether "
+      "acknowledged "
+      "turns are missing",
+      folder);
+}
+
 Status ServedModel::OpenStores(const v1::ServerConfig& config, const StartOptions& start) {
   MNEME_TRY(memory::StoreFolder::CheckRoomForNew(config.store_dir()));
   auto folder = memory::StoreFolder::Open(config.store_dir());
@@ -125,9 +139,9 @@ Status ServedModel::OpenStores(const v1::ServerConfig& config, const StartOption
       Say("the loss is accepted: what is left of each session is served");
     } else {
       Say(fmt::format(
-          "turns that were acknowledged are missing from {}; the sessions concerned are refused.\n"
+          "{}; the sessions concerned are refused.\n"
           "Restore the folder from a copy, or start once with --accept-loss to serve what is left",
-          config.store_dir()));
+          WhatIsMissing(log_->report().regressions, config.store_dir())));
     }
   }
   // Pages can be computed again, so damaged files must not keep the sessions from being served.

@@ -26,7 +26,7 @@ examples:
   mneme model inspect checkpoints/demo
   mneme model inspect ~/models/Qwen3.5-0.8B --host-mib 8192 --json
 
-Reads the headers only; nothing is loaded.)";
+inspect reads the headers only; nothing is loaded.)";
 
 constexpr char kCheckFooter[] = R"(
 examples:
@@ -77,8 +77,9 @@ void PrintJson(const model::ModelFolder& folder, const model::MemoryNeeds& needs
       {"folder", command.folder},
       {"layout", model::NameOf(config.layout)},
       {"tokenizer", HasTokenizer(command)},
-      {"parameters", folder.weights().parameters + folder.router().parameters()},
-      {"router_parameters", folder.router().parameters()},
+      {"parameters", folder.weights().parameters + folder.router().router_parameters()},
+      {"router_parameters", folder.router().router_parameters()},
+      {"mixing_parameters", folder.router().mixing_parameters()},
       {"stored_bytes", needs.stored_bytes},
       {"memory_bytes", needs.weights_bytes + needs.workspace_bytes},
       {"hidden", config.hidden},
@@ -100,12 +101,13 @@ void PrintText(const model::ModelFolder& folder, const model::MemoryNeeds& needs
                const InspectCommand& command) {
   const model::ModelConfig& config = folder.config();
   fmt::print("{}\n", command.folder);
-  fmt::print("  {} parameters in {}{} ({} tensors of other parts skipped)\n",
-             Count(folder.weights().parameters + folder.router().parameters()),
-             Bytes(needs.stored_bytes),
-             folder.router().parameters() > 0
-                 ? fmt::format(", {} of them in the router", Count(folder.router().parameters()))
-                 : "",
+  const auto beside = [](const char* what, uint64_t parameters) {
+    return parameters > 0 ? fmt::format(", {} {}", what, Count(parameters)) : std::string();
+  };
+  fmt::print("  {} parameters in {}{}{} ({} tensors of other parts skipped)\n",
+             Count(folder.weights().parameters), Bytes(needs.stored_bytes),
+             beside("router", folder.router().router_parameters()),
+             beside("static mixing", folder.router().mixing_parameters()),
              folder.weights().skipped_tensors);
   fmt::print("  {} layers: {} gated delta, {} full attention; width {}, vocabulary {}{}\n",
              config.layer_count(), config.linear_layers(), config.attention_layers(), config.hidden,

@@ -80,7 +80,7 @@ std::string MemoryText(const v1::MemoryReport& memory) {
     if (tokens > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, Count(tokens));
   };
   // What a live session has in memory was not brought back, and is no news at every turn.
-  if (memory.tier() == "disk" || memory.restore_ms() >= 1) {
+  if (memory.restore_ms() > 0) {
     add("restored", memory.restored_tokens());
     if (!text.empty() && !memory.tier().empty() && memory.tier() != "none")
       text += fmt::format(" from {} in {:.0f} ms", Printable(memory.tier()), memory.restore_ms());
@@ -88,6 +88,9 @@ std::string MemoryText(const v1::MemoryReport& memory) {
   add("replayed", memory.replayed_tokens());
   add("fresh", memory.fresh_tokens());
   add("pending", memory.pending_tokens());
+  if (memory.pages_from_disk() > 0)
+    text += fmt::format("{}{} from disk", text.empty() ? "" : ", ",
+                        CountOf(memory.pages_from_disk(), "page"));
   if (text.empty()) text = "nothing to compute";
   if (!memory.miss_reason().empty()) {
     text +=
@@ -111,6 +114,12 @@ std::string TierText(const v1::TierBytes& bytes) {
   return text.empty() ? "no bytes yet" : text;
 }
 
+std::string MemoryBytesText(const v1::StatsReply& stats) {
+  if (stats.other_identity() && stats.bytes().disk_bytes() == 0)
+    return "not told: made with another model or reader than the server's";
+  return TierText(stats.bytes());
+}
+
 std::string ReaderNote(const std::string& reader) {
   if (reader != "native") return "";
   return "this model has no router: its history is folded into one state, not looked up";
@@ -131,7 +140,7 @@ std::vector<std::string> StatsLines(const v1::StatsReply& stats) {
   AddCounter(lines, "turns", stats.turns());
   AddCounter(lines, "tokens", stats.tokens());
   AddCounter(lines, "chunks", stats.chunks());
-  AddLine(lines, "memory", TierText(stats.bytes()));
+  AddLine(lines, "memory", MemoryBytesText(stats));
   const size_t kept = lines.size();
   AddCounter(lines, "  tokens computed", stats.tokens_computed());
   AddCounter(lines, "  tokens generated", stats.tokens_generated());

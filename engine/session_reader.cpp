@@ -222,6 +222,7 @@ Result<v1::StatsReply> SessionReader::SessionStats(const std::string& name) cons
   reply.set_page_store_read_bytes(counters.page_reads * parts_.layout.group_bytes());
   reply.set_pages_missed(counters.pages_missed);
   reply.set_reader(ReaderOf(*stored));
+  reply.set_other_identity(stored->record.identity() != parts_.identity);
   reply.set_last_used_us(static_cast<int64_t>(stored->head.last_used_wall_us()));
   reply.set_state(std::string(NameOf((*session)->phase)));
   reply.set_host_bytes_max(parts_.cache.bytes_max());

@@ -12,12 +12,13 @@ Result<Session*> SessionTable::Find(const std::string& name) {
     return Fail(stored.error());
   }
   if (stored->condition != memory::SessionCondition::kWhole) {
-    return Fail(ErrorCode::kCorruption, "session {}: {}", name,
-                stored->condition == memory::SessionCondition::kRegressed
-                    ? "turns that were acknowledged are missing; it is not served until the server "
-                      "was started with --accept-loss"
-                    : "its chain of turns is damaged; restore the store from a copy, or delete the "
-                      "session");
+    return Fail(
+        ErrorCode::kCorruption, "session {}: {}", name,
+        stored->condition == memory::SessionCondition::kRegressed
+            ? "turns that were acknowledged are missing, or may be; it is not served until the "
+              "server was started with --accept-loss (what it says at its start tells which)"
+            : "its chain of turns is damaged; restore the store from a copy, or delete the "
+              "session");
   }
   auto session = std::make_unique<Session>(store_, *stored);
   Session* made = session.get();

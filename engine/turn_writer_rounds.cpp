@@ -117,6 +117,10 @@ void TurnWriter::Opened(const Opener& opener) {
   *opened.mutable_head() = HeadOf(session.head);
   opened.set_reader(std::string(memory::NameOf(parts_.layout.reader)));
   *opened.mutable_memory() = ReportOf(session);
+  // Opening computes nothing new: what a write in flight has computed so far is another's.
+  v1::MemoryReport& memory = *opened.mutable_memory();
+  memory.set_restored_tokens(memory.restored_tokens() + memory.fresh_tokens());
+  memory.set_fresh_tokens(0);
   opened.set_last_used_us(static_cast<int64_t>(session.head.last_used_wall_us()));
   opener.call->Finish(std::move(event));
 }

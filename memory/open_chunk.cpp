@@ -114,6 +114,16 @@ size_t OpenChunk::Bytes(const MemoryLayout& layout) {
   return LayOut(layout, nullptr).floats * sizeof(float);
 }
 
+size_t OpenChunk::RowBytes(const MemoryLayout& layout, int rows) {
+  const kernels::LinearShape& shape = layout.linear;
+  const int linear = shape.key_width() + shape.value_heads * (shape.key_dim + shape.value_dim + 1);
+  const int attention = 2 * layout.attention.kv_heads * layout.attention.head_dim;
+  const size_t floats = layout.linear_layers.size() * static_cast<size_t>(linear) +
+                        layout.routed_layers.size() * static_cast<size_t>(shape.key_width()) +
+                        layout.attention_layers.size() * static_cast<size_t>(attention);
+  return floats * sizeof(float) * static_cast<size_t>(rows);
+}
+
 void OpenChunk::Reset() {
   conv_read_ = 0;
   for (size_t layer = 0; layer < rows_.size(); ++layer)

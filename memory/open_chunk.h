@@ -32,6 +32,8 @@ class OpenChunk {
 
   // Bytes of `layout`'s open chunk once it is full.
   static size_t Bytes(const MemoryLayout& layout);
+  // The part of them that `rows` rows take.
+  static size_t RowBytes(const MemoryLayout& layout, int rows);
 
   // Takes over the first `tokens` rows, tails and hidden row of another open chunk.
   void CopyFrom(const OpenChunk& other, int tokens);

@@ -196,7 +196,9 @@ Boundary SessionMemory::boundary() const {
 }
 
 uint64_t SessionMemory::open_bytes() const {
-  return OpenChunk::Bytes(*layout_) + folded_.size() * sizeof(float);
+  return OpenChunk::Bytes(*layout_) -
+         OpenChunk::RowBytes(*layout_, chunk_tokens() - rows_resident_) +
+         folded_.size() * sizeof(float);
 }
 
 Status HoldGroup(PageCache& cache, ClosedChunk& chunk, int group, PageSource* source) {

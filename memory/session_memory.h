@@ -79,7 +79,7 @@ class SessionMemory {
   // What a session needs to start here; only where the open chunk is empty.
   Boundary boundary() const;
 
-  // Bytes held outside the page cache.
+  // Bytes held outside the page cache: of the open chunk, those of rows that were written.
   uint64_t open_bytes() const;
 
  private:

@@ -306,8 +306,7 @@ Status RocksdbTurnStore::BeginEpoch(const std::optional<Regression>& regression)
     if (!regression->sessions_known) next_session_id_ += kLostSessionIds;
     MNEME_LOG(kError, "log_regressed",
               "cause={} commits_present={} commits_promised={} sessions={}",
-              static_cast<int>(regression->cause), regression->commits_present,
-              regression->commits_promised,
+              NameOf(regression->cause), regression->commits_present, regression->commits_promised,
               regression->sessions_known ? std::to_string(regression->missing.size()) : "unknown");
     for (const auto& missing : regression->missing) {
       if (missing.last_turn() == 0) {

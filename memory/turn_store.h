@@ -145,6 +145,8 @@ enum class RegressionCause : uint8_t {
   kWatermarkMissing,  // commits, and nothing to compare them with
 };
 
+std::string_view NameOf(RegressionCause cause);  // "watermark_missing", as in the log
+
 // Promised turns that are not there. Kept in the log until AcceptRegression.
 struct Regression {
   RegressionCause cause = RegressionCause::kNone;

@@ -41,6 +41,20 @@ std::string_view NameOf(SessionCondition condition) {
   return "";
 }
 
+std::string_view NameOf(RegressionCause cause) {
+  switch (cause) {
+    case RegressionCause::kNone:
+      return "none";
+    case RegressionCause::kBehindWatermark:
+      return "behind_watermark";
+    case RegressionCause::kDifferentHistory:
+      return "different_history";
+    case RegressionCause::kWatermarkMissing:
+      return "watermark_missing";
+  }
+  return "unknown";
+}
+
 RocksdbTurnStore::RocksdbTurnStore(StoreFolder& folder, const TurnStoreOptions& options,
                                    Clock& clock, OpenedDatabase opened, Watermark watermark)
     : folder_(folder),

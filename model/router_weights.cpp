@@ -245,17 +245,22 @@ memory::Reader RouterWeights::default_reader() const {
   return has_router() ? memory::Reader::kHla : memory::Reader::kNative;
 }
 
-uint64_t RouterWeights::parameters() const {
+uint64_t RouterWeights::router_parameters() const {
   uint64_t numbers = 0;
   for (const LayerHistory& layer : layers_) {
-    if (layer.route) {
-      const RouteWeights& route = *layer.route;
-      for (const auto* view :
-           {&route.query, &route.pool_key, &route.pool_value, &route.pool_output, &route.bias})
-        numbers += static_cast<uint64_t>(view->elements());
-    }
-    if (layer.mixing) numbers += static_cast<uint64_t>(layer.mixing->elements());
+    if (!layer.route) continue;
+    const RouteWeights& route = *layer.route;
+    for (const auto* view :
+         {&route.query, &route.pool_key, &route.pool_value, &route.pool_output, &route.bias})
+      numbers += static_cast<uint64_t>(view->elements());
   }
+  return numbers;
+}
+
+uint64_t RouterWeights::mixing_parameters() const {
+  uint64_t numbers = 0;
+  for (const LayerHistory& layer : layers_)
+    if (layer.mixing) numbers += static_cast<uint64_t>(layer.mixing->elements());
   return numbers;
 }
 

@@ -82,8 +82,9 @@ class RouterWeights {
 
   // One for each layer of the model. Without files: linear layers, none closed, no recent chunks.
   const std::vector<LayerHistory>& layers() const { return layers_; }
-  // Numbers in both files.
-  uint64_t parameters() const;
+  // Numbers in router.safetensors and in mixing.safetensors.
+  uint64_t router_parameters() const;
+  uint64_t mixing_parameters() const;
   int chunk_tokens() const { return kChunkTokens; }
   int window_tokens() const { return window_tokens_; }  // 0 without a router
   int pages_max() const { return pages_max_; }          // per key head; 0 without a router

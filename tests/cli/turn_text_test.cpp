@@ -68,6 +68,10 @@ TEST(TurnTextTest, LeavesOutWhatWasInMemoryAnyway) {
   memory.set_restored_tokens(30112);
   memory.set_tier("host");
   EXPECT_EQ(MemoryText(memory), "nothing to compute");
+  memory.set_tier("disk");
+  memory.set_pages_from_disk(3);
+  EXPECT_EQ(MemoryText(memory), "3 pages from disk");
+  memory.set_pages_from_disk(0);
   memory.set_pending_tokens(1);
   EXPECT_EQ(MemoryText(memory), "pending 1");
   memory.set_fresh_tokens(85);

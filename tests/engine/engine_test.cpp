@@ -245,11 +245,13 @@ TEST_F(EngineTest, BytesOnDiskAreThoseThatAreThere) {
   const uint64_t kept = listed().bytes().disk_bytes();
   EXPECT_GT(kept, 0u);
   EXPECT_FALSE(listed().other_identity());
+  EXPECT_FALSE(engine_.Stats("a").other_identity());
 
   // Another router: what lies there is laid out as that one wants it.
   engine_.options.identity.router_hash[0] = std::byte{1};
   restart();
   EXPECT_TRUE(listed().other_identity());
+  EXPECT_TRUE(engine_.Stats("a").other_identity());
   EXPECT_EQ(listed().bytes().disk_bytes(), 0u);
   EXPECT_EQ(engine_.Stats().bytes().disk_bytes(), 0u);
   engine_.options.identity.router_hash[0] = {};
@@ -477,6 +479,18 @@ TEST_F(EngineTest, ATurnLongerThanAnAnswerMayBeIsShownUpToThere) {
   EXPECT_TRUE(text.ends_with(" bytes more]")) << text.substr(text.size() - 40);
   request.mutable_transcript()->set_first_turn(2);
   EXPECT_EQ(engine_.Ask(request).last().transcript().turns(0).turn(), 2u);
+}
+
+// Who opens a session that another is writing has computed nothing.
+TEST_F(EngineTest, AnOpeningReportsNothingOfAWriteInFlight) {
+  engine_.Start();
+  engine_.Open("a");
+  Asked writing = engine_.SubmitHeld(support::GenerateOf("a", RandomIds(300, 3), 20));
+  ASSERT_TRUE(writing.WaitForTokens(1));
+  const v1::MemoryReport memory = engine_.Open("a").last().opened().memory();
+  EXPECT_EQ(memory.fresh_tokens(), 0u);
+  EXPECT_GE(memory.restored_tokens(), 300u) << "held, whoever computed it";
+  EXPECT_FALSE(writing.Wait().failed());
 }
 
 }  // namespace

@@ -55,6 +55,9 @@ TEST(OpenChunkTest, ArraysDoNotOverlapAndFillItsBytes) {
   }
   EXPECT_GE(OpenChunk::Bytes(layout), floats * sizeof(float));
   EXPECT_LE(OpenChunk::Bytes(layout), floats * sizeof(float) + arrays.size() * 64);
+  const size_t without_rows = layout.linear_layers.size() * 2 * layout.conv_tail_floats() + 24;
+  EXPECT_EQ(OpenChunk::RowBytes(layout, 128), (floats - without_rows) * sizeof(float));
+  EXPECT_EQ(OpenChunk::RowBytes(layout, 1) * 128, OpenChunk::RowBytes(layout, 128));
 }
 
 TEST(OpenChunkTest, StartsWithTailsOfZeros) {

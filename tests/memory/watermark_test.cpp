@@ -68,6 +68,7 @@ TEST_F(WatermarkTest, AnOlderLogIsNoticedAndItsMissingTurnsAreNamed) {
   Open();
   const std::string said = ::testing::internal::GetCapturedStderr();
   const auto session = fmt::format("session={}", ids_[0].value);
+  EXPECT_NE(said.find("error log_regressed cause=behind_watermark "), said.npos) << said;
   EXPECT_NE(said.find("error turns_missing " + session + " first_turn=6 last_turn=9"), said.npos)
       << said;
   ASSERT_EQ(log().report().regressions.size(), 1U);
