@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cli/standard_streams.h"
 #include "engine/engine.h"
+#include "memory/hash.h"
 #include "memory/page_store.h"
 #include "memory/store_folder.h"
 #include "memory/turn_store.h"
@@ -97,6 +98,7 @@ Status ServedModel::TakeFingerprints() {
   auto fingerprints = model::Fingerprints::Open(folder_->fingerprints_path());
   MNEME_TRY(fingerprints.CheckSums(folder.path()));
   options_.identity.weights_hash = fingerprints.Of(folder.files().FingerprintFiles());
+  options_.identity.config_hash = memory::Sha256(AsBytes(folder.config().ForwardText()));
   const auto router = folder.router().FingerprintFiles(reader_);
   if (!router.empty()) options_.identity.router_hash = fingerprints.Of(router);
   const auto tokenizer_file =

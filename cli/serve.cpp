@@ -34,9 +34,9 @@ examples:
   MNEME_MEMORY_HOST_BYTES_MAX=512MiB mneme serve --config serve.textproto --check-config
   mneme serve --config serve.textproto --check-config --json
 
-SIGTERM or Ctrl-C stops it without losing an answer; a second one stops it at once.
-Exits with 2 for a bad configuration, 5 where another server holds the store, 6 where the port is
-taken, 7 where a second signal cut the stop short.)";
+SIGTERM, Ctrl-C or a closed terminal stops it without losing an answer; a second one stops it at
+once. Exits with 2 for a bad configuration, 5 where another server holds the store, 6 where the port
+is taken, 7 where a second signal cut the stop short.)";
 
 // Shorter names for what is typed most.
 const std::map<std::string, std::string>& ShortNames() {

@@ -38,7 +38,9 @@ uint64_t TokensIn(const v1::TurnRecord& record, v1::TokenRole role) {
 template <typename Message>
 std::string HashOf(Message request) {
   request.clear_idempotency_key();
-  return TextOf(memory::Sha256(AsBytes(request.SerializeAsString())));
+  // With its kind: an append and a generate of the same fields are the same bytes.
+  const std::string bytes = request.GetTypeName() + request.SerializeAsString();
+  return TextOf(memory::Sha256(AsBytes(bytes)));
 }
 
 }  // namespace

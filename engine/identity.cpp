@@ -37,7 +37,7 @@ std::vector<Field> Fields(const std::string& identity) {
 }
 
 bool IsHash(std::string_view name) {
-  return name == "weights" || name == "router" || name == "tokenizer";
+  return name == "weights" || name == "config" || name == "router" || name == "tokenizer";
 }
 
 // A reader without a router has zeros there.
@@ -59,11 +59,12 @@ bool GoesWithReader(const Field& ours, const Field& theirs) {
 
 std::string IdentityText(const IdentityParts& parts, const memory::MemoryLayout& layout) {
   return fmt::format(
-      "weights={} router={} tokenizer={} reader={} theta={} window={} pages_max={} chunk={} "
+      "weights={} config={} router={} tokenizer={} reader={} theta={} window={} pages_max={} "
+      "chunk={} "
       "page={} layout={} policy=exact",
-      Hex(parts.weights_hash), Hex(parts.router_hash), Hex(parts.tokenizer_hash),
-      memory::NameOf(layout.reader), parts.theta, layout.linear.window_tokens,
-      layout.linear.pages_max, layout.chunk_tokens(),
+      Hex(parts.weights_hash), Hex(parts.config_hash), Hex(parts.router_hash),
+      Hex(parts.tokenizer_hash), memory::NameOf(layout.reader), parts.theta,
+      layout.linear.window_tokens, layout.linear.pages_max, layout.chunk_tokens(),
       layout.page_dtype == kernels::Dtype::kF32 ? "f32" : "f16", kLayoutVersion);
 }
 

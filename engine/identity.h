@@ -14,6 +14,7 @@ namespace mneme::engine {
 
 struct IdentityParts {
   memory::Digest weights_hash = {};
+  memory::Digest config_hash = {};  // of what the model computes by (ModelConfig::ForwardText)
   memory::Digest router_hash = {};  // of the router or mixing file; zeros where there is none
   memory::Digest tokenizer_hash = {};
   float theta = 0;

@@ -3,10 +3,17 @@
 namespace mneme::memory {
 
 ReaderPool::ReaderPool(int readers) {
-  for (int reader = 1; reader < readers; ++reader) threads_.emplace_back([this] { Work(); });
+  try {
+    for (int reader = 1; reader < readers; ++reader) threads_.emplace_back([this] { Work(); });
+  } catch (...) {  // the system has no more threads: those that run must end before their handles
+    Stop();
+    throw;
+  }
 }
 
-ReaderPool::~ReaderPool() {
+ReaderPool::~ReaderPool() { Stop(); }
+
+void ReaderPool::Stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

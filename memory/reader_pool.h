@@ -28,6 +28,7 @@ class ReaderPool {
 
  private:
   void Work();
+  void Stop();
   // Takes reads until none is left; `lock` is held on entry and exit.
   void Take(std::unique_lock<std::mutex>& lock);
 

@@ -1,5 +1,7 @@
 #include "model/model_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/json/object.hpp>
 #include <cmath>
@@ -254,6 +256,23 @@ Status ModelConfig::CheckThinking(bool wanted) const {
       "thinking: this model was trained without it ({}: mneme_thinking is false), and would "
       "write noise; ask without it",
       kConfigName);
+}
+
+std::string ModelConfig::ForwardText() const {
+  std::string kinds;
+  for (const LayerKind kind : layers) kinds += kind == LayerKind::kLinear ? 'l' : 'a';
+  std::string built_in;
+  if (router) {
+    built_in = fmt::format("{} {} {} {}", router->window_tokens, router->pages_max, router->theta,
+                           router->bias);
+  }
+  return fmt::format(
+      "layout={} hidden={} intermediate={} vocab={} layers={} key_heads={} value_heads={} "
+      "key_dim={} value_dim={} conv_taps={} router={} query_heads={} kv_heads={} attention_dim={} "
+      "rotary_dim={} rope_theta={} epsilon={} plain_norms={} tied={}",
+      NameOf(layout), hidden, intermediate, vocab, kinds, key_heads, value_heads, key_dim,
+      value_dim, conv_taps, built_in, query_heads, kv_heads, attention_dim, rotary_dim, rope_theta,
+      epsilon, plain_norms, tied);
 }
 
 int ModelConfig::linear_layers() const {

@@ -99,6 +99,10 @@ struct ModelConfig {
   // The same from text; `generation` may be empty.
   static Result<ModelConfig> Parse(std::string_view config, std::string_view generation = {});
 
+  // Every field that the forward pass reads, as text: configurations with the same text compute the
+  // same of the same weights.
+  std::string ForwardText() const;
+
   int layer_count() const { return static_cast<int>(layers.size()); }
   int linear_layers() const;
   int attention_layers() const;

@@ -11,6 +11,8 @@
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/log.h"
@@ -85,6 +87,15 @@ Status CheckCanListen(const std::string& address, uint16_t port) {
   return Bind(acceptor, address, port);
 }
 
+uint32_t OpenFiles() {
+  std::error_code error;
+  uint32_t files = 0;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
+       !error && entry != end; entry.increment(error))
+    ++files;
+  return files;
+}
+
 uint32_t ConnectionsAllowed(uint32_t wanted) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
@@ -96,7 +107,9 @@ uint32_t ConnectionsAllowed(uint32_t wanted) {
   }
   if (files.rlim_cur >= needed) return wanted;
   const auto files_max = static_cast<uint32_t>(files.rlim_cur);
-  const uint32_t allowed = std::max(files_max / 2, files_max - std::min(files_max, kReservedFiles));
+  const uint32_t free = files_max - std::min(files_max, OpenFiles());
+  // The stores open files as they grow; half of what is left is theirs, however little it is.
+  const uint32_t allowed = std::max({free / 2, free - std::min(free, kReservedFiles), 1u});
   MNEME_LOG(kWarning, "connections_lowered", "wanted={} allowed={} files={}", wanted, allowed,
             files_max);
   return allowed;

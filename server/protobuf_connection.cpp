@@ -162,7 +162,7 @@ void ProtobufConnection::TakeFrames() {
 void ProtobufConnection::TakeRequest(v1::Request request) {
   const uint64_t id = request.request_id();
   if (id == 0) return SayLastWord(Error(ErrorCode::kInvalidArgument, "a request has request_id 0"));
-  if (calls_.contains(id)) {
+  if (calls_.contains(id) || answered_at_once_.contains(id)) {
     return SayLastWord(
         Error(ErrorCode::kInvalidArgument, fmt::format("request_id {} is still in flight", id)));
   }
@@ -171,21 +171,16 @@ void ProtobufConnection::TakeRequest(v1::Request request) {
     return Refuse(id, status.error());
   }
   if (request.has_health()) {
-    v1::Event event = HealthEvent();
-    event.set_request_id(id);
-    stream_->Push(std::move(event));
-    return;
+    return AnswerAtOnce(id, HealthEvent());
   }
   if (request.has_cancel()) {
     const auto found = calls_.find(request.cancel().request_id());
     if (found != calls_.end()) found->second->Cancel();
     v1::Event event;
-    event.set_request_id(id);
     event.set_final(true);
     event.mutable_cancelled()->set_request_id(request.cancel().request_id());
     event.mutable_cancelled()->set_found(found != calls_.end());
-    stream_->Push(std::move(event));
-    return;
+    return AnswerAtOnce(id, std::move(event));
   }
   StartCall(std::move(request));
 }
@@ -225,8 +220,12 @@ v1::Event ProtobufConnection::HealthEvent() const {
 }
 
 void ProtobufConnection::Refuse(uint64_t request_id, const Error& error) {
-  v1::Event event = FailedEvent(error);
+  AnswerAtOnce(request_id, FailedEvent(error));
+}
+
+void ProtobufConnection::AnswerAtOnce(uint64_t request_id, v1::Event event) {
   event.set_request_id(request_id);
+  answered_at_once_.insert(request_id);
   stream_->Push(std::move(event));
 }
 
@@ -307,7 +306,8 @@ void ProtobufConnection::Encode(const std::vector<v1::Event>& events) {
     // The calls that the last word cut off end too, but nobody is told: it is the last event.
     if (!last_word_encoded_) proto::AppendFrame(event, outbox_);
     last_word_encoded_ = last_word_encoded_ || event.request_id() == 0;
-    if (event.final() && calls_.erase(event.request_id()) > 0) ++finals_in_outbox_;
+    if (!event.final() || answered_at_once_.erase(event.request_id()) > 0) continue;
+    if (calls_.erase(event.request_id()) > 0) ++finals_in_outbox_;
   }
 }
 

@@ -88,6 +88,8 @@ class ProtobufConnection : public std::enable_shared_from_this<ProtobufConnectio
   void StartCall(v1::Request request);
   v1::Event HealthEvent() const;
   void Refuse(uint64_t request_id, const Error& error);
+  // The only event of a request that is no call.
+  void AnswerAtOnce(uint64_t request_id, v1::Event event);
 
   // Sends `error` with request_id 0, stops reading requests, and ends once it is written.
   void SayLastWord(const Error& error);
@@ -110,6 +112,7 @@ class ProtobufConnection : public std::enable_shared_from_this<ProtobufConnectio
   net::steady_timer wake_timer_;  // never expires: cancelled to wake the writer
   std::atomic<bool> wake_posted_{false};
   std::unordered_map<uint64_t, std::shared_ptr<engine::Call>> calls_;
+  std::unordered_set<uint64_t> answered_at_once_;  // ids of no call, answered and not yet encoded
   std::string outbox_;
   uint32_t finals_in_outbox_ = 0;
   bool frame_begun_ = false;

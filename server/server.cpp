@@ -78,9 +78,14 @@ Result<std::unique_ptr<Server>> Server::Make(const ServerOptions& options, engin
   parts->listener = *std::move(listener);
   parts->work.emplace(parts->io.get_executor());
   parts->listener->Start();
-  for (uint32_t i = 0; i < std::max(options.io_threads, 1u); ++i)
-    parts->threads.emplace_back([io = &parts->io] { io->run(); });
-  return std::unique_ptr<Server>(new Server(std::move(parts)));
+  std::unique_ptr<Server> made(new Server(std::move(parts)));  // joins threads, however many start
+  made->StartThreads();
+  return made;
+}
+
+void Server::StartThreads() {
+  for (uint32_t i = 0; i < std::max(parts_->options.io_threads, 1u); ++i)
+    parts_->threads.emplace_back([io = &parts_->io] { io->run(); });
 }
 
 Server::~Server() {
@@ -135,6 +140,9 @@ DrainEnd Server::RunUntilSignal() {
   // Signals get a context and thread of their own: nothing delays them.
   net::io_context signals_io;
   net::signal_set signals(signals_io, SIGTERM, SIGINT);
+  // The terminal is closed; but nohup had it ignored.
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) signals.add(SIGHUP);
   signals.async_wait([&](const boost::system::error_code& error, int) {
     if (error) return;
     {

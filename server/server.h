@@ -73,12 +73,14 @@ class Server {
   // after drain_ms, and closes every connection. `now` cuts it short from another thread.
   DrainEnd Drain(const std::atomic<bool>& now);
 
-  // Waits for SIGTERM or SIGINT, then drains; a second signal cuts the drain short.
+  // Waits for SIGTERM, SIGINT or SIGHUP (unless that is ignored), then drains; a second signal cuts
+  // the drain short.
   DrainEnd RunUntilSignal();
 
  private:
   struct Parts;
   explicit Server(std::unique_ptr<Parts> parts);
+  void StartThreads();
 
   std::unique_ptr<Parts> parts_;
 };

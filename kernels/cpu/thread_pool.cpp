@@ -64,6 +64,16 @@ struct ThreadPool::Shared {
     }
   }
 
+  void Stop() {
+    stop.store(true, std::memory_order_release);
+    {
+      std::lock_guard lock(mutex);
+      loop.fetch_add(1, std::memory_order_release);
+    }
+    wake.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   void WorkerLoop(int thread) {
     uint64_t seen = 0;
     for (;;) {
@@ -84,19 +94,18 @@ struct ThreadPool::Shared {
 ThreadPool::ThreadPool(int threads) : shared_(std::make_unique<Shared>()) {
   MNEME_CHECK(threads >= 1, "threads {}", threads);
   shared_->ranges = std::vector<Range>(static_cast<size_t>(threads));
-  for (int thread = 1; thread < threads; ++thread)
-    shared_->workers.emplace_back([shared = shared_.get(), thread] { shared->WorkerLoop(thread); });
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      shared_->workers.emplace_back(
+          [shared = shared_.get(), thread] { shared->WorkerLoop(thread); });
+    }
+  } catch (...) {  // the system has no more threads: those that run must end before their handles
+    shared_->Stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  shared_->stop.store(true, std::memory_order_release);
-  {
-    std::lock_guard lock(shared_->mutex);
-    shared_->loop.fetch_add(1, std::memory_order_release);
-  }
-  shared_->wake.notify_all();
-  for (std::thread& worker : shared_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { shared_->Stop(); }
 
 int ThreadPool::threads() const { return static_cast<int>(shared_->workers.size()) + 1; }
 

@@ -142,6 +142,12 @@ TEST_F(EngineTest, ARepeatedKeyGivesTheRecordedAnswer) {
   EXPECT_EQ(said.done().stop_reason(), said_again.done().stop_reason());
   generate.mutable_generate()->set_max_tokens(13);
   EXPECT_EQ(engine_.Ask(generate).reason(), "key_reused");
+  // The same fields in a request of the other kind are the same bytes.
+  v1::Request plain;
+  plain.mutable_generate()->set_session("a");
+  *plain.mutable_generate()->mutable_input() = append.append().input();
+  plain.mutable_generate()->set_idempotency_key("k1");
+  EXPECT_EQ(engine_.Ask(plain).reason(), "key_reused");
   EXPECT_EQ(engine_.Open("a").last().opened().head().turn(), 2u);
 }
 
@@ -483,8 +489,6 @@ TEST_F(EngineTest, ATurnLongerThanAnAnswerMayBeIsShownUpToThere) {
 
 // Who opens a session that another is writing has computed nothing.
 TEST_F(EngineTest, AnOpeningReportsNothingOfAWriteInFlight) {
-  engine_.Start();
-  engine_.Open("a");
   Asked writing = engine_.SubmitHeld(support::GenerateOf("a", RandomIds(300, 3), 20));
   ASSERT_TRUE(writing.WaitForTokens(1));
   const v1::MemoryReport memory = engine_.Open("a").last().opened().memory();

@@ -187,5 +187,19 @@ TEST(ModelConfigTest, ReadsAFolderAndSaysWhenItIsNone) {
               HasSubstr("generation_config.json: eos_token_id: expected ids below"));
 }
 
+// Sessions are bound to it: it must see what changes the forward pass, and nothing else.
+TEST(ModelConfigTest, ForwardTextSeesWhatTheForwardPassReads) {
+  const auto text = [](std::string_view from, std::string_view to) {
+    const auto config = ModelConfig::Parse(With(std::string(kNineB), from, to));
+    EXPECT_TRUE(config) << config.error().message();
+    return config ? config->ForwardText() : "";
+  };
+  const std::string same = text(R"("rms_norm_eps")", R"("rms_norm_eps")");
+  EXPECT_NE(text(R"("rms_norm_eps": 1e-06)", R"("rms_norm_eps": 1e-05)"), same);
+  EXPECT_NE(text(R"("rope_theta": 10000000)", R"("rope_theta": 10000)"), same);
+  EXPECT_EQ(text(R"("max_position_embeddings": 262144)", R"("max_position_embeddings": 1024)"),
+            same);
+}
+
 }  // namespace
 }  // namespace mneme::model

@@ -261,6 +261,13 @@ TEST_F(ServerTest, RefusesARequestWithoutANumberOrWithOneInFlight) {
   const auto events = second.ReceiveAll(0);
   ASSERT_FALSE(events.empty());
   EXPECT_EQ(events.back().failed().error().message(), "request_id 2 is still in flight");
+  std::string packet;  // else the refusal's end would take the answer out of the books
+  proto::AppendFrame(OpenOf(7, "\n"), packet);
+  proto::AppendFrame(GenerateOf(7, "a", "count 1000"), packet);
+  RawClient third = ConnectTo("a");
+  ASSERT_TRUE(third.Send(packet));
+  ASSERT_TRUE(third.Receive()->has_failed());
+  EXPECT_EQ(LastWord(third).message(), "request_id 7 is still in flight");
 }
 
 TEST_F(ServerTest, NothingFollowsTheLastWord) {

@@ -31,7 +31,7 @@ ProcessOptions Serve(std::vector<std::string> arguments,
 }
 
 TEST(ServeProcessTest, ServesUntilASignalAndExitsWithZero) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     ServedProcess served;
     RawClient client(served.port());
     ASSERT_TRUE(client.Send(support::OpenOf(1, "a")));
