@@ -13,6 +13,9 @@ namespace {
 constexpr int kChunksPerRound = 16;
 // Between two tries of what has no room.
 constexpr int64_t kRoomWaitUs = 50'000;
+// Between two answers cut off for their readers: by then the place of the first is free, unless its
+// turn is kept on a very slow disk.
+constexpr int64_t kBetweenCutsUs = 250'000;
 
 }  // namespace
 
@@ -58,7 +61,33 @@ bool Admission::Advance() {
     }
     if (session->close_wanted && Park(*session)) did = true;
   }
+  CutOffSlowest();
   return ParkBeyondIdleTokens() || did;
+}
+
+bool Admission::PlaceWanted() const {
+  return std::any_of(queue_.begin(), queue_.end(), [this](SessionId id) {
+    const Session* session = parts_.sessions.Get(id);
+    return session != nullptr && session->phase == Phase::kQueued && session->writing != nullptr;
+  });
+}
+
+void Admission::CutOffSlowest() {
+  const int64_t now_us = parts_.clock.MonotonicUs();
+  const int64_t elapsed_us = now_us - std::exchange(looked_us_, now_us);
+  Session* slowest = nullptr;
+  for (const auto& [id, session] : parts_.sessions.all()) {
+    if (session->phase != Phase::kRunning || !session->paused()) continue;
+    int64_t& paused_us = session->writing->generation->paused_us;
+    paused_us += elapsed_us;
+    if (slowest == nullptr || paused_us > slowest->writing->generation->paused_us)
+      slowest = session.get();
+  }
+  if (slowest == nullptr || now_us < next_cut_us_ || !PlaceWanted()) return;
+  if (slowest->writing->generation->paused_us < parts_.options.paused_ms_max * int64_t{1'000})
+    return;
+  slowest->writing->call->CutOffReader();
+  next_cut_us_ = now_us + kBetweenCutsUs;
 }
 
 bool Admission::ParkBeyondIdleTokens() {

@@ -1,6 +1,7 @@
 // Admission decides which sessions hold memory: at most running_max at once, first come first
 // served. A session that has nothing to do is parked when another needs its place, or when idle
-// sessions together hold more open tokens than they may.
+// sessions together hold more open tokens than they may. One whose answer waits for its reader
+// keeps its place for a while only where others wait for one: then it is cut off.
 //
 // Threads:  engine thread only.
 #pragma once
@@ -42,6 +43,9 @@ class Admission {
   bool HasPlace();
   bool ParkOne();
   bool ParkBeyondIdleTokens();
+  // Counts how long readers kept their answers, and cuts the worst off where a place is wanted.
+  void CutOffSlowest();
+  bool PlaceWanted() const;
   bool CanPark(const Session& session) const;
   void Begin(Session& session);
   bool AdvanceResume(Session& session);
@@ -50,6 +54,8 @@ class Admission {
   Parts& parts_;
   ChunkKeeper& keeper_;
   std::deque<SessionId> queue_;
+  int64_t looked_us_ = 0;    // when pauses were last counted
+  int64_t next_cut_us_ = 0;  // not before
   std::vector<std::pair<SessionId, Error>> failures_;
 };
 

@@ -45,6 +45,8 @@ class Call {
   bool disconnected() const { return stream_->closed(); }
   // The reader is too slow for more events just now.
   bool paused() const { return stream_->paused(); }
+  // Others wait for what this call holds and its reader keeps: it is disconnected.
+  void CutOffReader() { stream_->CutOff(); }
 
  private:
   const v1::Request request_;

@@ -13,10 +13,8 @@ bool EventStream::Push(v1::Event event) {
   {
     std::lock_guard lock(mutex_);
     CloseIfStalled();
-    if (!closed_ && bytes > options_.bytes_max - std::min(buffered_bytes_, options_.bytes_max)) {
-      closed_ = true;
-      too_slow_ = true;
-    }
+    if (!closed_ && bytes > options_.bytes_max - std::min(buffered_bytes_, options_.bytes_max))
+      CloseFor("output_max_bytes");
     if (closed_) {
       events_.clear();
     } else {
@@ -42,10 +40,10 @@ bool EventStream::closed() {
   return closed_;
 }
 
-bool EventStream::too_slow() {
+std::string_view EventStream::slow_for() {
   std::lock_guard lock(mutex_);
   CloseIfStalled();
-  return too_slow_;
+  return slow_for_;
 }
 
 void EventStream::SetWake(std::function<void()> wake) {
@@ -73,6 +71,14 @@ void EventStream::Close() {
   Wake();
 }
 
+void EventStream::CutOff() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!closed_) CloseFor("place_wanted");
+  }
+  Wake();
+}
+
 void EventStream::Detach() {
   {
     std::lock_guard lock(mutex_);
@@ -86,8 +92,12 @@ void EventStream::Detach() {
 void EventStream::CloseIfStalled() {
   if (closed_ || buffered_bytes_ == 0) return;
   if (clock_.MonotonicUs() - progress_us_ <= options_.stall_ms * 1000) return;
+  CloseFor("output_stall_ms");
+}
+
+void EventStream::CloseFor(std::string_view limit) {
   closed_ = true;
-  too_slow_ = true;
+  slow_for_ = limit;
   events_.clear();
 }
 

@@ -2,9 +2,9 @@
 //
 // Owns:     the queued events. Held by the connection and by every call it has in flight.
 // Units:    an event counts as the bytes of its frame, from Push until they were sent.
-// Threads:  Push, paused, closed and Close from any; SetWake, Take, Sent and Detach from the
-// reader. Limits:   at pause_bytes the engine stops generating for this reader until it has caught
-// up; at
+// Threads:  Push, paused, closed, Close and CutOff from any; SetWake, Take, Sent and Detach from
+// the reader. Limits:   at pause_bytes the engine stops generating for this reader until it has
+// caught up; at
 //           bytes_max, or after stall_ms without a Take or Sent while something waits, the stream
 //           closes itself.
 #pragma once
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -37,8 +38,9 @@ class EventStream {
   // The engine generates for this stream only while this is false.
   bool paused();
   bool closed();
-  // The stream closed itself because its reader was too slow.
-  bool too_slow();
+  // The limit that its reader was too slow for, by its name in the settings or `place_wanted`;
+  // empty where the stream was not closed for that.
+  std::string_view slow_for();
   // The most one event may hold; Call answers too_large in place of a longer one.
   size_t event_bytes_max() const { return options_.bytes_max; }
 
@@ -52,11 +54,15 @@ class EventStream {
 
   // Nothing more is queued, Push answers false, and the reader is woken.
   void Close();
+  // As it closes itself for a slow reader: others wait for what this one's answer holds.
+  void CutOff();
   // The reader has gone: as Close, and once this returns `wake` is not running and never will.
   void Detach();
 
  private:
-  void CloseIfStalled();  // with mutex_ held
+  // Both with mutex_ held.
+  void CloseIfStalled();
+  void CloseFor(std::string_view limit);
   void Wake();
 
   const EventStreamOptions options_;
@@ -68,7 +74,7 @@ class EventStream {
   size_t buffered_bytes_ = 0;  // queued and taken but not yet sent
   int64_t progress_us_ = 0;    // when the reader last took or sent something
   bool closed_ = false;
-  bool too_slow_ = false;
+  std::string_view slow_for_;
 };
 
 }  // namespace mneme::engine

@@ -31,6 +31,7 @@ struct EngineOptions {
   int step_ms = 50;                    // longest that a prefill slice should take
   int batch_max = 8;                   // sessions that decode together
   int running_max = 16;                // sessions that hold an open chunk
+  int paused_ms_max = 5'000;           // that a reader keeps a place which others wait for
   int idle_tokens_max = 1024;          // in open chunks of sessions with nothing to compute
   uint64_t host_bytes_max = 2 * kGiB;  // page groups, index entries and KV pages in memory
   int readers = 8;                     // threads that read the page store

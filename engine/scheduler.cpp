@@ -85,8 +85,7 @@ Result<Scheduler::Need> Scheduler::NeedOf(Session& session, Ready* ready) {
   const uint64_t position = session.position();
   const uint64_t known = session.tokens_known();
   const bool generating = session.generating();
-  if (generating && session.writing->call->paused() && position >= session.head.position())
-    return Need::kNothing;
+  if (session.paused()) return Need::kNothing;
   if (position == known) return generating ? Need::kSample : Need::kNothing;
   const auto run = session.RunAt(position);
   MNEME_TRY(run);

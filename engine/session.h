@@ -119,6 +119,10 @@ struct Session {
   bool generating() const {
     return computes_uncommitted() && writing->stage == WriteStage::kComputing;
   }
+  // The reader of its answer keeps it from going on.
+  bool paused() const {
+    return generating() && position() >= head.position() && writing->call->paused();
+  }
   // Somebody waits until tokens are computed.
   bool awaited() const {
     return writing != nullptr && (generating() || writing->stage == WriteStage::kCommitted);

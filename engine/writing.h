@@ -48,6 +48,7 @@ struct Generation {
   bool truncated = false;
   int64_t first_token_us = 0;  // monotonic; 0: none yet
   int64_t last_token_us = 0;
+  int64_t paused_us = 0;  // that its reader kept it from going on, in all
 };
 
 struct Writing {

@@ -284,7 +284,7 @@ void ProtobufConnection::ArmStallTimer() {
     const Self self = weak.lock();
     if (error || !self || self->ended_) return;
     if (self->stall_timer_.expiry() > net::steady_timer::clock_type::now()) return;
-    MNEME_LOG(kInfo, "slow_reader_cut", "stall_ms={}", self->house_.options.output.stall_ms);
+    MNEME_LOG(kInfo, "slow_reader_cut", "limit=output_stall_ms");
     self->End();
   });
 }
@@ -292,8 +292,8 @@ void ProtobufConnection::ArmStallTimer() {
 void ProtobufConnection::OnWake() {
   wake_posted_ = false;
   if (ended_) return;
-  if (stream_->too_slow()) {
-    MNEME_LOG(kInfo, "slow_reader_cut", "bytes_max={}", house_.options.output.bytes_max);
+  if (const std::string_view limit = stream_->slow_for(); !limit.empty()) {
+    MNEME_LOG(kInfo, "slow_reader_cut", "limit={}", limit);
     return End();
   }
   wake_timer_.cancel();

@@ -57,7 +57,7 @@ TEST_F(EventStreamTest, ClosesItselfWhenOneMoreEventWouldPassItsLimit) {
   EXPECT_FALSE(stream_.closed());
   EXPECT_FALSE(stream_.Push(EventOf(100)));
   EXPECT_TRUE(stream_.closed());
-  EXPECT_TRUE(stream_.too_slow());
+  EXPECT_EQ(stream_.slow_for(), "output_max_bytes");
   EXPECT_TRUE(stream_.Take().empty());
 }
 
@@ -68,9 +68,24 @@ TEST_F(EventStreamTest, ClosesItselfAfterAStallWithoutAnotherPush) {
   EXPECT_FALSE(stream_.closed());
   clock_.AdvanceMs(1);
   EXPECT_TRUE(stream_.closed());
-  EXPECT_TRUE(stream_.too_slow());
+  EXPECT_EQ(stream_.slow_for(), "output_stall_ms");
   stream_.Sent(1200);  // too late: an engine may have seen it closed
   EXPECT_TRUE(stream_.closed());
+}
+
+TEST_F(EventStreamTest, IsCutOffAsForASlowReaderUnlessItIsClosed) {
+  int wakes = 0;
+  stream_.SetWake([&wakes] { ++wakes; });
+  EXPECT_TRUE(stream_.Push(EventOf(1200)));
+  stream_.CutOff();
+  EXPECT_EQ(wakes, 2);
+  EXPECT_TRUE(stream_.closed());
+  EXPECT_EQ(stream_.slow_for(), "place_wanted");
+  EXPECT_TRUE(stream_.Take().empty());
+  EventStream left({}, clock_);
+  left.Close();
+  left.CutOff();
+  EXPECT_EQ(left.slow_for(), "");
 }
 
 TEST_F(EventStreamTest, NeverStallsWhileNothingWaits) {
@@ -124,7 +139,7 @@ TEST_F(EventStreamTest, NeverWakesAReaderThatHasDetached) {
   pusher.join();
   EXPECT_FALSE(woken_after);
   EXPECT_TRUE(stream.closed());
-  EXPECT_FALSE(stream.too_slow());
+  EXPECT_EQ(stream.slow_for(), "");
 }
 
 }  // namespace
