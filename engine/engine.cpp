@@ -30,6 +30,9 @@ constexpr microseconds kIdleWait{200'000};
 // Receipts and answers must never be refused; there are at most a few for each chunk and turn.
 constexpr size_t kInboxItemsMax = size_t{1} << 20;
 constexpr uint32_t kQueueRetryMs = 100;
+// An empty session outlives a start for so long: who was told that it is there may still be about
+// to write, or to ask again for a first turn that a kill left unanswered.
+constexpr int64_t kEmptyKeptUs = int64_t{3'600} * 1'000'000;
 
 Status CheckOptions(const EngineOptions& options) {
   if (options.step_ms < 1 || options.running_max < 1 || options.idle_tokens_max < 1 ||
@@ -412,6 +415,10 @@ Result<std::unique_ptr<Engine>> Engine::Make(const EngineOptions& options,
   MNEME_TRY(CheckOptions(options));
   auto chat = model::ChatTemplate::MakeIfAny(*inputs.tokenizer);
   MNEME_TRY(chat);
+  Clock& clock = inputs.clock == nullptr ? RealClock() : *inputs.clock;
+  const auto empty = memory::RemoveEmptySessions(*inputs.log, clock.WallUs() - kEmptyKeptUs);
+  // They do no harm where they are; what is wrong shows again with the first write.
+  if (!empty) MNEME_LOG(kWarning, "empty_sessions_kept", "error=\"{}\"", empty.error().message());
   const auto orphans = memory::RemoveOrphans(*inputs.log, *inputs.pages);
   MNEME_TRY(orphans);
   auto stream = inputs.kernels->make_stream(options.threads);
@@ -420,10 +427,11 @@ Result<std::unique_ptr<Engine>> Engine::Make(const EngineOptions& options,
   MNEME_TRY(cache);
   auto core = std::make_unique<Core>(options, inputs, std::move(*stream), std::move(*cache), *chat);
   MNEME_LOG(kInfo, "engine_started",
-            "reader={} sessions={} turns={} nodes={} orphans_removed={} host_bytes_max={}",
+            "reader={} sessions={} turns={} empty_removed={} nodes={} orphans_removed={} "
+            "host_bytes_max={}",
             memory::NameOf(inputs.model->layout().reader), inputs.log->report().sessions,
-            inputs.log->report().turns, orphans->nodes_kept, orphans->nodes_removed,
-            options.host_bytes_max);
+            inputs.log->report().turns, empty.value_or(0), orphans->nodes_kept,
+            orphans->nodes_removed, options.host_bytes_max);
   core->Start();
   return std::unique_ptr<Engine>(new Engine(std::move(core)));
 }

@@ -79,6 +79,9 @@ class TurnWriter {
   uint64_t PositionsMax() const;
 
   void Create(std::shared_ptr<Call> call);
+  // Makes room for the session that `call` asks for, where there is an empty one that nobody has in
+  // flight: the one unused for longest.
+  void RemoveEmpty(const std::shared_ptr<Call>& call);
   void Opened(const Opener& opener);
   bool AdvanceOpener(const Opener& opener);
   void AdvanceWriting(Session& session);
@@ -100,6 +103,8 @@ class TurnWriter {
   void OnGenerated(SessionId id, Result<memory::Committed> result);
   void DeleteUnserved(std::shared_ptr<Call> call);
   void OnDeleted(SessionId id, std::string name, Result<memory::Committed> result);
+  // It is gone from the log.
+  void Forget(Session& session, const memory::Committed& committed);
   v1::Event DoneEvent(const Session& session, const memory::Receipt& receipt) const;
   // One line of the log for an error; of a full disk one for all writes that it refuses until there
   // is room again.

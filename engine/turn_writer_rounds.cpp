@@ -59,6 +59,8 @@ void TurnWriter::Create(std::shared_ptr<Call> call) {
                                         name, parts_.inputs.folder->RoomText()))
                           .RetryAfter(5'000));
   }
+  // Those that are being made count already.
+  if (parts_.log().SessionsFree() <= creating_.size()) RemoveEmpty(call);
   memory::CreateSession entry;
   entry.record.set_name(name);
   entry.record.set_identity(parts_.identity);
@@ -89,6 +91,52 @@ void TurnWriter::Create(std::shared_ptr<Call> call) {
       }
     }
   });
+}
+
+void TurnWriter::RemoveEmpty(const std::shared_ptr<Call>& call) {
+  const auto used = [this](const memory::StoredSession& stored) {
+    const Session* session = parts_.sessions.Get({stored.record.id()});
+    return std::pair(session == nullptr ? 0 : session->used_at, stored.head.last_used_wall_us());
+  };
+  const auto in_flight = [this](const memory::StoredSession& stored) {
+    const SessionId id{stored.record.id()};
+    const Session* session = parts_.sessions.Get(id);
+    return (session != nullptr && session->writing != nullptr) ||
+           creating_.contains(stored.record.name()) ||
+           std::any_of(openers_.begin(), openers_.end(),
+                       [id](const Opener& opener) { return opener.session == id; });
+  };
+  std::vector<memory::StoredSession> empty = parts_.log().ListEmptySessions();
+  std::erase_if(empty, in_flight);
+  const auto oldest = std::min_element(
+      empty.begin(), empty.end(),
+      [&used](const auto& one, const auto& other) { return used(one) < used(other); });
+  if (oldest == empty.end()) return;
+  const auto found = parts_.sessions.Find(oldest->record.name());
+  if (!found) return;
+  Session& session = **found;
+  // As a Delete has it, so that no write begins.
+  session.writing = std::make_unique<Writing>();
+  session.writing->call = call;
+  session.writing->kind = WriteKind::kDelete;
+  session.writing->stage = WriteStage::kCommitting;
+  admission_.Settle(session);
+  parts_.commit(memory::DeleteSession{.session = session.id},
+                [this, id = session.id](Result<memory::Committed> result) {
+                  Session* gone = parts_.sessions.Get(id);
+                  MNEME_CHECK(gone != nullptr, "session {}", id.value);
+                  gone->writing.reset();
+                  if (!result) return admission_.Settle(*gone);
+                  MNEME_LOG(kInfo, "empty_session_removed", "session={}", id.value);
+                  Forget(*gone, *result);
+                });
+}
+
+void TurnWriter::Forget(Session& session, const memory::Committed& committed) {
+  keeper_.DropAll(session);
+  keeper_.DeleteFreed(committed.freed);
+  parts_.sessions.Remove(session.id);
+  ++parts_.room_changes;
 }
 
 bool TurnWriter::AdvanceOpener(const Opener& opener) {
@@ -198,10 +246,7 @@ void TurnWriter::OnDeleted(SessionId id, std::string name, Result<memory::Commit
   event.mutable_deleted()->set_turns(session->head.turn());
   MNEME_LOG(kInfo, "session_deleted", "session={} turns={} nodes_freed={}", id.value,
             session->head.turn(), result->freed.size());
-  keeper_.DropAll(*session);
-  keeper_.DeleteFreed(result->freed);
-  parts_.sessions.Remove(id);
-  ++parts_.room_changes;
+  Forget(*session, *result);
   call->Finish(std::move(event));
 }
 

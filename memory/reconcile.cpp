@@ -14,7 +14,21 @@ Result<bool> BelongsToSomebody(const TurnStore& log, const NodeKey& key) {
   return Fail(found.error());
 }
 
+// A start waits for one commit of these at most.
+constexpr size_t kRemovedAtOnceMax = 4096;
+
 }  // namespace
+
+Result<uint64_t> RemoveEmptySessions(TurnStore& log, int64_t used_before_wall_us) {
+  std::vector<LogEntry> entries;
+  for (const StoredSession& session : log.ListEmptySessions()) {
+    if (entries.size() == kRemovedAtOnceMax) break;
+    if (static_cast<int64_t>(session.head.last_used_wall_us()) < used_before_wall_us)
+      entries.emplace_back(DeleteSession{.session = {session.record.id()}});
+  }
+  for (const auto& removed : log.Commit(entries)) MNEME_TRY(removed);
+  return uint64_t{entries.size()};
+}
 
 Result<Reconciled> RemoveOrphans(const TurnStore& log, PageStore& pages) {
   const auto nodes = pages.List();

@@ -203,6 +203,10 @@ class TurnStore {
                                             std::string_view name) const = 0;
   // How many are not kWhole.
   virtual uint64_t SessionsRefused() const = 0;
+  // How many may be made until sessions_max is reached.
+  virtual uint64_t SessionsFree() const = 0;
+  // Those that are kWhole and hold no turn: as good as not there. In order of their ids.
+  virtual std::vector<StoredSession> ListEmptySessions() const = 0;
   // In order of their ids.
   virtual std::vector<StoredSession> ListSessions(std::string_view tenant) const = 0;
 

@@ -2,6 +2,7 @@
 
 #include <rocksdb/write_batch.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/log.h"
@@ -126,6 +127,20 @@ uint64_t RocksdbTurnStore::SessionsRefused() const {
   for (const auto& [id, session] : sessions_)
     refused += session.condition == SessionCondition::kWhole ? 0 : 1;
   return refused;
+}
+
+uint64_t RocksdbTurnStore::SessionsFree() const {
+  const std::shared_lock lock(mutex_);
+  return options_.sessions_max - std::min<uint64_t>(options_.sessions_max, sessions_.size());
+}
+
+std::vector<StoredSession> RocksdbTurnStore::ListEmptySessions() const {
+  const std::shared_lock lock(mutex_);
+  std::vector<StoredSession> sessions;
+  for (const auto& [id, session] : sessions_)
+    if (session.condition == SessionCondition::kWhole && session.head.turn() == 0)
+      sessions.push_back(session);
+  return sessions;
 }
 
 std::vector<StoredSession> RocksdbTurnStore::ListSessions(std::string_view tenant) const {

@@ -34,6 +34,8 @@ class RocksdbTurnStore final : public TurnStore {
   Result<StoredSession> GetSession(SessionId session) const override;
   Result<StoredSession> FindSession(std::string_view tenant, std::string_view name) const override;
   uint64_t SessionsRefused() const override;
+  uint64_t SessionsFree() const override;
+  std::vector<StoredSession> ListEmptySessions() const override;
   std::vector<StoredSession> ListSessions(std::string_view tenant) const override;
   Result<StoredTurn> ReadTurn(SessionId session, TurnNumber turn) const override;
   Status ReadTurns(SessionId session, TurnNumber first, TurnNumber last,

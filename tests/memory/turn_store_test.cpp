@@ -165,6 +165,7 @@ TEST_F(TurnStoreTest, IdsAreNeverGivenTwice) {
 TEST_F(TurnStoreTest, LimitsAreTypedAnswers) {
   Reopen({.sessions_max = 2});
   const SessionId session = Create("a");
+  EXPECT_EQ(log().SessionsFree(), 1U);
   EXPECT_EQ(CommitOne(log(), MakeSession("")).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(CommitOne(log(), MakeSession(std::string(257, 'x'))).error().code(),
             ErrorCode::kInvalidArgument);
@@ -175,6 +176,9 @@ TEST_F(TurnStoreTest, LimitsAreTypedAnswers) {
   EXPECT_EQ(CommitOne(log(), large).error().reason(), Reason::kTooLarge);
   Create("b");
   EXPECT_EQ(CommitOne(log(), MakeSession("c")).error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(log().SessionsFree(), 0U);
+  Reopen({.sessions_max = 1});
+  EXPECT_EQ(log().SessionsFree(), 0U);
   AppendTurn turn = MakeTurn("a", session, 1);
   turn.record.set_idempotency_key(std::string(65, 'k'));
   EXPECT_EQ(CommitOne(log(), turn).error().code(), ErrorCode::kInvalidArgument);
