@@ -3,8 +3,8 @@
 // Owns:     the queued events. Held by the connection and by every call it has in flight.
 // Units:    an event counts as the bytes of its frame, from Push until they were sent.
 // Threads:  Push, paused, closed, Close and CutOff from any; SetWake, Take, Sent and Detach from
-// the reader. Limits:   at pause_bytes the engine stops generating for this reader until it has
-// caught up; at
+//           the reader
+// Limits:   at pause_bytes the engine stops generating for this reader until it has caught up; at
 //           bytes_max, or after stall_ms without a Take or Sent while something waits, the stream
 //           closes itself.
 #pragma once
