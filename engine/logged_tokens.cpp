@@ -72,8 +72,10 @@ Result<const TurnTokens*> LoggedTokens::TurnAt(uint64_t position, const v1::Head
     }
     guess = first + (last - first) / 2;
   }
-  return Fail(ErrorCode::kCorruption, "session {}: no turn holds position {} of {}", session_.value,
-              position, head.position());
+  const auto stored = store_.GetSession(session_);
+  MNEME_TRY(stored);
+  return Fail(ErrorCode::kCorruption, "session {}: no turn holds position {} of {}",
+              stored->record.name(), position, head.position());
 }
 
 Result<TokenRun> LoggedTokens::RunAt(uint64_t position, const v1::HeadRecord& head) {

@@ -3,8 +3,6 @@
 namespace mneme::engine {
 
 Result<Session*> SessionTable::Find(const std::string& name) {
-  if (const auto known = names_.find(name); known != names_.end())
-    return sessions_.at(known->second).get();
   const auto stored = store_.FindSession("", name);
   if (!stored) {
     if (stored.error().code() == ErrorCode::kNotFound)
@@ -20,11 +18,17 @@ Result<Session*> SessionTable::Find(const std::string& name) {
             : "its chain of turns is damaged; restore the store from a copy, or delete the "
               "session");
   }
+  if (Session* used = Used(name)) return used;
   auto session = std::make_unique<Session>(store_, *stored);
   Session* made = session.get();
   names_.emplace(name, made->id.value);
   sessions_.emplace(made->id.value, std::move(session));
   return made;
+}
+
+Session* SessionTable::Used(const std::string& name) {
+  const auto known = names_.find(name);
+  return known == names_.end() ? nullptr : sessions_.at(known->second).get();
 }
 
 Session* SessionTable::Get(SessionId id) {

@@ -20,8 +20,12 @@ class SessionTable {
   explicit SessionTable(const memory::TurnStore& store) : store_(store) {}
 
   // The session of that name, from the log where it was not used yet. kNotFound, naming it; and the
-  // log's errors: kCorruption where its turns are damaged or missing.
+  // log's errors: kCorruption where its turns are damaged or missing, whenever that was found.
   Result<Session*> Find(const std::string& name);
+
+  // The session of that name where it was used since the start, whatever its turns are now; or
+  // null.
+  Session* Used(const std::string& name);
 
   // Null where it is not here (any more).
   Session* Get(SessionId id);

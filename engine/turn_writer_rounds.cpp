@@ -190,7 +190,8 @@ void TurnWriter::Close(const std::shared_ptr<Call>& call) {
 
 void TurnWriter::Delete(std::shared_ptr<Call> call) {
   const std::string& name = call->request().delete_().session();
-  const auto found = parts_.sessions.Find(name);
+  Session* const used = parts_.sessions.Used(name);
+  const auto found = used == nullptr ? parts_.sessions.Find(name) : Result<Session*>(used);
   if (!found) {
     if (found.error().code() == ErrorCode::kCorruption) return DeleteUnserved(std::move(call));
     return call->Fail(found.error());

@@ -101,7 +101,10 @@ void CommitStage::Publish() {
   const std::unique_lock lock(store_.mutex_);
   for (auto& [id, session] : sessions_) {
     if (session) {
-      store_.sessions_[id] = std::move(*session);
+      StoredSession& there = store_.sessions_[id];
+      // A read may have met damage since this was staged.
+      session->condition = std::max(session->condition, there.condition);
+      there = std::move(*session);
     } else {
       store_.sessions_.erase(id);
     }
@@ -167,11 +170,12 @@ Result<StoredSession> CommitStage::FindServable(SessionId id) const {
       return Fail(ErrorCode::kCorruption,
                   "session {}: turns that were acknowledged may be missing; nothing is added until "
                   "the loss is accepted",
-                  id.value);
+                  session->record.name());
     case SessionCondition::kDamaged:
       break;
   }
-  return Fail(ErrorCode::kCorruption, "session {}: its chain of turns is damaged", id.value);
+  return Fail(ErrorCode::kCorruption, "session {}: its chain of turns is damaged",
+              session->record.name());
 }
 
 std::optional<SessionId> CommitStage::FindName(const std::string& name_key) const {

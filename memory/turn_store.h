@@ -111,7 +111,7 @@ struct Committed {
   std::vector<NodeKey> freed = {};  // nodes that are gone: delete their values from the page store
 };
 
-// What an open found out about a session. Only kWhole may be served.
+// What an open, or a read since, found out about a session. Only kWhole may be served.
 enum class SessionCondition : uint8_t {
   kWhole,
   kRegressed,  // turns that were promised are missing
@@ -210,6 +210,8 @@ class TurnStore {
   // In order of their ids.
   virtual std::vector<StoredSession> ListSessions(std::string_view tenant) const = 0;
 
+  // A read of a session's turns or keys that answers kCorruption makes the session kDamaged.
+  //
   // kCorruption where the stored bytes do not have the chain hash stored with them.
   virtual Result<StoredTurn> ReadTurn(SessionId session, TurnNumber turn) const = 0;
 

@@ -21,6 +21,28 @@ rocksdb::ReadOptions ScanOptions(const rocksdb::Slice* upper_bound) {
   return options;
 }
 
+std::string TurnName(const StoredSession& session, TurnNumber turn) {
+  return fmt::format("session {} turn {}", session.record.name(), turn.value);
+}
+
+// Both of a stored turn's parts, checked against each other.
+Result<StoredTurn> ParseTurn(std::string_view what, std::string_view value) {
+  StoredTurn stored;
+  if (value.size() < kChainBytes)
+    return Fail(ErrorCode::kCorruption, "{}: {} bytes", what, value.size());
+  stored.chain.bytes = DigestFrom(value.substr(0, kChainBytes));
+  const std::string_view record = value.substr(kChainBytes);
+  if (!stored.record.ParseFromArray(record.data(), static_cast<int>(record.size())))
+    return Fail(ErrorCode::kCorruption, "{}: cannot be parsed", what);
+  if (stored.record.format() > kTurnFormat)
+    return Fail(ErrorCode::kUnavailable, "{}: format {}, this server reads up to {}", what,
+                stored.record.format(), kTurnFormat);
+  const ChainHash previous{DigestFrom(stored.record.previous_chain_hash())};
+  if (NextChainHash(previous, AsBytes(record)) != stored.chain)
+    return Fail(ErrorCode::kCorruption, "{}: its chain hash differs", what);
+  return stored;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TurnStore>> OpenTurnStore(StoreFolder& folder,
@@ -151,34 +173,27 @@ std::vector<StoredSession> RocksdbTurnStore::ListSessions(std::string_view tenan
   return sessions;
 }
 
-Result<StoredTurn> ParseTurn(SessionId session, TurnNumber turn, std::string_view value) {
-  StoredTurn stored;
-  if (value.size() < kChainBytes)
-    return Fail(ErrorCode::kCorruption, "session {} turn {}: {} bytes", session.value, turn.value,
-                value.size());
-  stored.chain.bytes = DigestFrom(value.substr(0, kChainBytes));
-  const std::string_view record = value.substr(kChainBytes);
-  if (!stored.record.ParseFromArray(record.data(), static_cast<int>(record.size())))
-    return Fail(ErrorCode::kCorruption, "session {} turn {}: cannot be parsed", session.value,
-                turn.value);
-  if (stored.record.format() > kTurnFormat)
-    return Fail(ErrorCode::kUnavailable,
-                "session {} turn {}: format {}, this server reads up to {}", session.value,
-                turn.value, stored.record.format(), kTurnFormat);
-  const ChainHash previous{DigestFrom(stored.record.previous_chain_hash())};
-  if (NextChainHash(previous, AsBytes(record)) != stored.chain)
-    return Fail(ErrorCode::kCorruption, "session {} turn {}: its chain hash differs", session.value,
-                turn.value);
-  return stored;
+Error RocksdbTurnStore::Met(const Error& error, SessionId session, TurnNumber turn) const {
+  if (error.code() != ErrorCode::kCorruption) return error;
+  const std::unique_lock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end() || found->second.condition != SessionCondition::kWhole) return error;
+  found->second.condition = SessionCondition::kDamaged;
+  MNEME_LOG(kWarning, "session_damaged", "session={} first_bad_turn={} head={} why=\"{}\"",
+            session.value, turn.value, found->second.head.turn(), error.message());
+  return error;
 }
 
 Result<StoredTurn> RocksdbTurnStore::ReadTurn(SessionId session, TurnNumber turn) const {
-  MNEME_TRY(GetSession(session));
-  const std::string what = fmt::format("session {} turn {}", session.value, turn.value);
-  auto value = Get(log_keys::Turn(session, turn), what);
-  MNEME_TRY(value);
+  const auto found = GetSession(session);
+  MNEME_TRY(found);
+  const std::string what = TurnName(*found, turn);
+  const auto value = Get(log_keys::Turn(session, turn), what);
+  if (!value) return Fail(Met(value.error(), session, turn));
   if (!*value) return Fail(ErrorCode::kNotFound, "{}: there is none", what);
-  return ParseTurn(session, turn, **value);
+  auto parsed = ParseTurn(what, **value);
+  if (!parsed) return Fail(Met(parsed.error(), session, turn));
+  return parsed;
 }
 
 Status RocksdbTurnStore::ReadTurns(SessionId session, TurnNumber first, TurnNumber last,
@@ -186,41 +201,47 @@ Status RocksdbTurnStore::ReadTurns(SessionId session, TurnNumber first, TurnNumb
   const auto found = GetSession(session);
   MNEME_TRY(found);
   if (first.value == 0 || last.value > found->head.turn())
-    return Fail(ErrorCode::kNotFound, "session {}: turns {} to {} of {}", session.value,
+    return Fail(ErrorCode::kNotFound, "session {}: turns {} to {} of {}", found->record.name(),
                 first.value, last.value, found->head.turn());
   const std::string end = log_keys::Turn(session, {last.value + 1});
   const rocksdb::Slice bound(end);
   const std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator(ScanOptions(&bound)));
   std::optional<ChainHash> previous;
   TurnNumber next = first;
+  const auto bad = [&](std::string_view why) {
+    return Fail(
+        Met(Error(ErrorCode::kCorruption, fmt::format("{}: {}", TurnName(*found, next), why)),
+            session, next));
+  };
   for (at->Seek(log_keys::Turn(session, first)); at->Valid(); at->Next(), ++next.value) {
-    if (at->key() != rocksdb::Slice(log_keys::Turn(session, next)))
-      return Fail(ErrorCode::kCorruption, "session {} turn {}: missing", session.value, next.value);
-    auto turn = ParseTurn(session, next, at->value().ToStringView());
-    MNEME_TRY(turn);
+    if (at->key() != rocksdb::Slice(log_keys::Turn(session, next))) return bad("missing");
+    auto turn = ParseTurn(TurnName(*found, next), at->value().ToStringView());
+    if (!turn) return Fail(Met(turn.error(), session, next));
     if (previous && DigestFrom(turn->record.previous_chain_hash()) != previous->bytes)
-      return Fail(ErrorCode::kCorruption, "session {} turn {}: does not follow the turn before it",
-                  session.value, next.value);
+      return bad("does not follow the turn before it");
     previous = turn->chain;
     if (!visit(*turn)) return {};
   }
   if (!at->status().ok())
-    return Fail(ErrorFrom(at->status(),
-                          fmt::format("session {} turn {}", session.value, next.value), path_));
-  if (next.value != last.value + 1)
-    return Fail(ErrorCode::kCorruption, "session {} turn {}: missing", session.value, next.value);
+    return Fail(Met(ErrorFrom(at->status(), TurnName(*found, next), path_), session, next));
+  if (next.value != last.value + 1) return bad("missing");
   return {};
 }
 
 Result<std::optional<v1::IdempotencyRecord>> RocksdbTurnStore::FindKey(SessionId session,
                                                                        std::string_view key) const {
-  const std::string what = fmt::format("idempotency record of session {}", session.value);
+  const auto found = GetSession(session);
+  // It may be made by the commit that asks.
+  if (!found) return std::optional<v1::IdempotencyRecord>();
+  const std::string what = fmt::format("idempotency record of session {}", found->record.name());
   const auto value = Get(log_keys::Idempotency(session, key), what);
-  MNEME_TRY(value);
+  if (!value) return Fail(Met(value.error(), session, {}));
   if (!*value) return std::optional<v1::IdempotencyRecord>();
   v1::IdempotencyRecord record;
-  if (!record.ParseFromString(**value))
-    return Fail(ErrorCode::kCorruption, "{}: cannot be parsed", what);
+  if (!record.ParseFromString(**value)) {
+    return Fail(
+        Met(Error(ErrorCode::kCorruption, fmt::format("{}: cannot be parsed", what)), session, {}));
+  }
   return std::optional<v1::IdempotencyRecord>(std::move(record));
 }
 

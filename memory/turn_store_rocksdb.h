@@ -75,6 +75,9 @@ class RocksdbTurnStore final : public TurnStore {
   Status BeginEpoch(const std::optional<Regression>& regression);
   void RefuseRegressed(const Regression& regression);
 
+  // What a read of the session's own records met. Of damage the session is refused from then on,
+  // with one line in the log of the server.
+  Error Met(const Error& error, SessionId session, TurnNumber turn) const;
   // A record by its key: none where there is none, kCorruption where it cannot be parsed.
   Result<std::optional<std::string>> Get(const std::string& key, std::string_view what) const;
   Status WriteBatch(rocksdb::WriteBatch* batch, std::string_view what);
@@ -105,11 +108,8 @@ class RocksdbTurnStore final : public TurnStore {
   std::atomic<bool> failed_{false};
 
   mutable std::shared_mutex mutex_;  // guards the two maps; held for look-ups and copies only
-  std::map<SessionId, StoredSession> sessions_;
-  std::unordered_map<std::string, SessionId> names_;  // by log_keys::Name
+  mutable std::map<SessionId, StoredSession> sessions_;  // reads change what they are known to be
+  std::unordered_map<std::string, SessionId> names_;     // by log_keys::Name
 };
-
-// Both of a stored turn's parts, checked against each other.
-Result<StoredTurn> ParseTurn(SessionId session, TurnNumber turn, std::string_view value);
 
 }  // namespace mneme::memory

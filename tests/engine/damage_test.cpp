@@ -305,5 +305,48 @@ TEST_F(FailingDiskTest, AFailedFlushIsAnUnknownOutcomeThatARetryResolvesOnce) {
   EXPECT_EQ(engine_.Open("a").last().opened().head().turn(), 2u);
 }
 
+// What happens to the files of the log after they were checked at the start.
+TEST(LogDamageTest, DamageMetWhileServingRefusesTheSessionByName) {
+  EngineCase engine;
+  engine.Start();
+  for (const char* name : {"a", "b"}) {
+    engine.Open(name);
+    ASSERT_FALSE(engine.Append(name, RandomIds(600, 4)).failed());
+    ASSERT_TRUE(support::WaitForChunks(engine, name, 2));
+  }
+  engine.Restart(StopMode::kFinish);
+  ASSERT_FALSE(engine.Open("a").failed());
+  ASSERT_TRUE(engine.stores().log->Compact());
+  for (const std::string& table : support::FilesOf(engine.folder() + "/log", ".sst"))
+    fs::resize_file(table, 100);
+  v1::Request transcript;
+  transcript.mutable_transcript()->set_session("a");
+  const Answer met = engine.Ask(transcript);
+  EXPECT_EQ(met.code(), "corruption");
+  const std::string first = met.last().failed().error().message();
+  EXPECT_TRUE(first.starts_with("session a turn 1: ")) << first;
+  EXPECT_EQ(engine.engine().Health().sessions_refused(), 1u);
+  EXPECT_EQ(engine.Stats().sessions_refused(), 1u);
+  v1::Request list;
+  list.mutable_list();
+  const v1::SessionList sessions = engine.Ask(list).last().list();
+  ASSERT_EQ(sessions.sessions_size(), 2);
+  EXPECT_EQ(sessions.sessions(0).refused(), "damaged");
+  EXPECT_EQ(sessions.sessions(1).refused(), "") << "nothing of it was read";
+  for (const Answer& later : {engine.Open("a"), engine.Append("a", {11}), engine.Ask(transcript),
+                              engine.Generate("a", {11}, 3)}) {
+    EXPECT_EQ(later.code(), "corruption");
+    EXPECT_EQ(later.last().failed().error().message(),
+              "session a: its chain of turns is damaged; restore the store from a copy, or delete "
+              "the session");
+  }
+  v1::Request remove;
+  remove.mutable_delete_()->set_session("a");
+  EXPECT_EQ(engine.Ask(remove).last().deleted().turns(), 1u);
+  EXPECT_EQ(engine.engine().Health().sessions_refused(), 0u);
+  EXPECT_TRUE(engine.Open("a").last().opened().created());
+  EXPECT_FALSE(engine.Append("a", {11}).failed());
+}
+
 }  // namespace
 }  // namespace mneme::engine

@@ -184,6 +184,34 @@ TEST_F(TurnStoreFaultTest, DamageInATableCostsItsOwnSessionOnly) {
   EXPECT_EQ(support::OpenLog(path()).error().code(), ErrorCode::kCorruption);
 }
 
+TEST_F(TurnStoreFaultTest, DamageMetByAReadMakesItsSessionDamagedOnce) {
+  MakeKilledStore(/*tokens=*/2'000);
+  Restore();
+  auto stores = support::OpenLog(path());
+  ASSERT_TRUE(stores);
+  TurnStore& log = *stores->log;
+  ASSERT_TRUE(log.Compact());
+  EXPECT_EQ(log.SessionsRefused(), 0U);
+  for (const std::string& table : support::FilesOf(path() + "/log", ".sst"))
+    fs::resize_file(table, 100);
+  ::testing::internal::CaptureStderr();
+  const auto turn = log.ReadTurn({2}, {1});
+  EXPECT_FALSE(log.ReadTurns({2}, {1}, {2}, [](const auto&) { return true; }));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  ASSERT_FALSE(turn);
+  EXPECT_EQ(turn.error().code(), ErrorCode::kCorruption);
+  EXPECT_TRUE(turn.error().message().starts_with("session b turn 1: ")) << turn.error().message();
+  const size_t line = said.find("warning session_damaged session=2 first_bad_turn=1 ");
+  ASSERT_NE(line, said.npos) << said;
+  EXPECT_EQ(said.find("session_damaged", line + 20), said.npos) << said;
+  EXPECT_EQ(log.GetSession({2})->condition, SessionCondition::kDamaged);
+  EXPECT_EQ(log.SessionsRefused(), 1U) << "nothing else was read";
+  EXPECT_EQ(CommitOne(log, MakeTurn("b", {2}, kTurns + 1)).error().message(),
+            "session b: its chain of turns is damaged");
+  EXPECT_TRUE(CommitOne(log, DeleteSession{{2}}));
+  EXPECT_EQ(log.SessionsRefused(), 0U);
+}
+
 TEST_F(TurnStoreFaultTest, AfterAFailedFlushNothingIsAcknowledgedAndARetryIsSafe) {
   auto disk = std::make_shared<support::PowerLossFileSystem>();
   const auto env = rocksdb::NewCompositeEnv(disk);
