@@ -255,17 +255,14 @@ class RocksdbPageStore final : public PageStore {
   }
 
   Status TakeOutDamage() {
-    MNEME_TRY(Reopen(/*compacts=*/false));
+    MNEME_TRY(Reopen({.compacts = false}));
     const auto dropped = DropDamagedNodes();
     if (dropped) {
       MNEME_LOG(kWarning, "page_store_mended", "nodes_dropped={}", *dropped);
     } else {
       MNEME_LOG(kWarning, "page_store_emptied", "error=\"{}\"", dropped.error().message());
-      const std::unique_lock lock(mutex_);
-      db_.reset();
-      MNEME_TRY(RemoveFiles(path_));
     }
-    return Reopen(/*compacts=*/true);
+    return Reopen({.compacts = true, .emptied = !dropped});
   }
 
   Result<size_t> DropDamagedNodes() {
@@ -280,11 +277,18 @@ class RocksdbPageStore final : public PageStore {
     return damaged->size();
   }
 
-  Status Reopen(bool compacts) {
+  struct Reopening {
+    bool compacts = true;
+    bool emptied = false;  // all files are removed in between
+  };
+
+  // Nobody meets it closed: readers wait until it is open again.
+  Status Reopen(Reopening how) {
     DatabaseOptions options = options_;
-    options.compacts = compacts;
+    options.compacts = how.compacts;
     const std::unique_lock lock(mutex_);
     db_.reset();
+    if (how.emptied) MNEME_TRY(RemoveFiles(path_));
     auto opened = OpenDatabase(options);
     if (!opened && opened.error().code() == ErrorCode::kCorruption) {
       MNEME_LOG(kWarning, "page_store_emptied", "error=\"{}\"", opened.error().message());
