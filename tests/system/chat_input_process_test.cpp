@@ -2,8 +2,10 @@
 // that the server then holds.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <memory>
+#include <thread>
 
 #include "client/client.h"
 #include "tests/support/process.h"
@@ -14,6 +16,9 @@ namespace {
 using support::Process;
 using support::ProcessOptions;
 using support::ServedProcess;
+
+// In which a client learns that its server has gone: else what it sends next may have arrived.
+constexpr std::chrono::milliseconds kNoticed{500};
 
 ProcessOptions OnTerminal(const ServedProcess& served, const std::string& session) {
   return {.arguments = {MNEME_ON_FAKE, "chat", session, "--server", served.address()},
@@ -169,6 +174,7 @@ TEST(ChatInputProcessTest, GoesOnWithAServerThatWasStartedAgain) {
   Process chat(OnTerminal(*served, "a"));
   ASSERT_TRUE(chat.WaitForOutput("> "));
   served.reset();  // kill -9
+  std::this_thread::sleep_for(kNoticed);
   chat.Type("hello\r");
   ASSERT_TRUE(chat.WaitForOutput("not sent; arrow up")) << chat.Output();
   EXPECT_NE(chat.Output().find("connection to the server was lost"), std::string::npos);
@@ -186,6 +192,7 @@ TEST(ChatInputProcessTest, LeavesWithTheCodeOfNoServerWhereNoneCameBack) {
   Process chat(OnTerminal(*served, "a"));
   ASSERT_TRUE(chat.WaitForOutput("> "));
   served.reset();
+  std::this_thread::sleep_for(kNoticed);
   chat.Type("hello\r");
   ASSERT_TRUE(chat.WaitForOutput("not sent; arrow up")) << chat.Output();
   chat.Type("\x04");
