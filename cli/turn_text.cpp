@@ -114,12 +114,6 @@ std::string TierText(const v1::TierBytes& bytes) {
   return text.empty() ? "no bytes yet" : text;
 }
 
-std::string MemoryBytesText(const v1::StatsReply& stats) {
-  if (stats.other_identity() && stats.bytes().disk_bytes() == 0)
-    return "not told: made with another model or reader than the server's";
-  return TierText(stats.bytes());
-}
-
 std::string ReaderNote(const std::string& reader) {
   if (reader != "native") return "";
   return "this model has no router: its history is folded into one state, not looked up";
@@ -140,7 +134,9 @@ std::vector<std::string> StatsLines(const v1::StatsReply& stats) {
   AddCounter(lines, "turns", stats.turns());
   AddCounter(lines, "tokens", stats.tokens());
   AddCounter(lines, "chunks", stats.chunks());
-  AddLine(lines, "memory", MemoryBytesText(stats));
+  AddLine(lines, "memory",
+          stats.other_identity() ? "not told: made with another model or reader than the server's"
+                                 : TierText(stats.bytes()));
   const size_t kept = lines.size();
   AddCounter(lines, "  tokens computed", stats.tokens_computed());
   AddCounter(lines, "  tokens generated", stats.tokens_generated());

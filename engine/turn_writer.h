@@ -103,6 +103,8 @@ class TurnWriter {
   void OnGenerated(SessionId id, Result<memory::Committed> result);
   void DeleteUnserved(std::shared_ptr<Call> call);
   void OnDeleted(SessionId id, std::string name, Result<memory::Committed> result);
+  // From here no write of it begins.
+  void BeginDelete(Session& session, std::shared_ptr<Call> call);
   // It is gone from the log.
   void Forget(Session& session, const memory::Committed& committed);
   v1::Event DoneEvent(const Session& session, const memory::Receipt& receipt) const;

@@ -115,12 +115,7 @@ void TurnWriter::RemoveEmpty(const std::shared_ptr<Call>& call) {
   const auto found = parts_.sessions.Find(oldest->record.name());
   if (!found) return;
   Session& session = **found;
-  // As a Delete has it, so that no write begins.
-  session.writing = std::make_unique<Writing>();
-  session.writing->call = call;
-  session.writing->kind = WriteKind::kDelete;
-  session.writing->stage = WriteStage::kCommitting;
-  admission_.Settle(session);
+  BeginDelete(session, call);
   parts_.commit(memory::DeleteSession{.session = session.id},
                 [this, id = session.id](Result<memory::Committed> result) {
                   Session* gone = parts_.sessions.Get(id);
@@ -130,6 +125,14 @@ void TurnWriter::RemoveEmpty(const std::shared_ptr<Call>& call) {
                   MNEME_LOG(kInfo, "empty_session_removed", "session={}", id.value);
                   Forget(*gone, *result);
                 });
+}
+
+void TurnWriter::BeginDelete(Session& session, std::shared_ptr<Call> call) {
+  session.writing = std::make_unique<Writing>();
+  session.writing->call = std::move(call);
+  session.writing->kind = WriteKind::kDelete;
+  session.writing->stage = WriteStage::kCommitting;
+  admission_.Settle(session);
 }
 
 void TurnWriter::Forget(Session& session, const memory::Committed& committed) {
@@ -201,11 +204,7 @@ void TurnWriter::Delete(std::shared_ptr<Call> call) {
     return call->Fail(
         Error(Reason::kSessionBusy, fmt::format("session {}: a write is in flight", session.name)));
   }
-  session.writing = std::make_unique<Writing>();
-  session.writing->call = std::move(call);
-  session.writing->kind = WriteKind::kDelete;
-  session.writing->stage = WriteStage::kCommitting;
-  admission_.Settle(session);
+  BeginDelete(session, std::move(call));
   parts_.commit(
       memory::DeleteSession{.session = session.id},
       [this, id = session.id, name = session.name](Result<memory::Committed> result) mutable {

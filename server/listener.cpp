@@ -62,6 +62,15 @@ Status Bind(tcp::acceptor& acceptor, const std::string& address, uint16_t port) 
   return {};
 }
 
+uint32_t OpenFiles() {
+  std::error_code error;
+  uint32_t files = 0;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
+       !error && entry != end; entry.increment(error))
+    ++files;
+  return files;
+}
+
 }  // namespace
 
 Result<net::ip::address> LoopbackAddress(const std::string& address) {
@@ -85,15 +94,6 @@ Status CheckCanListen(const std::string& address, uint16_t port) {
   net::io_context io;
   tcp::acceptor acceptor(io);
   return Bind(acceptor, address, port);
-}
-
-uint32_t OpenFiles() {
-  std::error_code error;
-  uint32_t files = 0;
-  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
-       !error && entry != end; entry.increment(error))
-    ++files;
-  return files;
 }
 
 uint32_t ConnectionsAllowed(uint32_t wanted) {

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 
 import checkpoint
-from model import CHUNK, CONV, causal_conv, zero_centred_norm
-from routing import cap_gates, pass_chunk
+from model import CHUNK, CONV, causal_conv, swiglu, zero_centred_norm
+from routing import WINDOW, cap_gates, pass_chunk
 
 BLOCK = 4096  # tokens read at once
 GATHERED = 4096  # pages gathered at once, 128 KiB each
@@ -35,7 +35,7 @@ class LayerMemory:
         H, K = attention.heads, attention.head_width
         self.closed = 0
         self.carry = torch.zeros(capacity, H, K, 2 * K, device=device)
-        self.representatives = torch.zeros(1, H, capacity, CHUNK // 16, K, device=device)
+        self.representatives = torch.zeros(1, H, capacity, CHUNK // WINDOW, K, device=device)
         self.tail = torch.zeros(1, CONV - 1, 3 * H * K, device=device)
 
 
@@ -65,7 +65,7 @@ class LongReader:
         for index, (layer, memory) in enumerate(zip(self.model.layers, self.memories)):
             x = x + self._attend(index, layer.attention, memory, zero_centred_norm(x, layer.input_norm), keep)
             h = zero_centred_norm(x, layer.mlp_norm)
-            x = x + layer.down_proj(F.silu(layer.gate_proj(h)) * layer.up_proj(h))
+            x = x + layer.down_proj(swiglu(layer.gate_proj(h), layer.up_proj(h)))
         return zero_centred_norm(x, self.model.norm)
 
     def _attend(self, index, attention, memory, h, keep):
